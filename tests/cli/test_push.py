@@ -18,6 +18,7 @@ from sapo_edge.tasks.manifest import load_manifest
 from tests.cli.conftest import Command, quick
 from tests.cli.inprocess import Invoke
 from tests.cli.process import assert_refused
+from tests.defences.defence import fails_without
 from tests.hub import TOKEN, Hub
 
 NAME = "me/sums"
@@ -171,6 +172,11 @@ def test_each_mistake_of_pushing_names_its_remedy(
     assert_refused(invoke(*push).last, 1, f"{NAME} can't be published", "check the network")
 
 
+@fails_without("backends/hub/files.py", "if size is None or size > limit:")
+@fails_without("backends/adapter/files.py", "{name: np.asarray(array, np.float32) for", "{name: array for")
+@fails_without(
+    "library/pull.py", 'shlex.quote(f"{HUB}{published.base_repository}")', 'f"{HUB}{published.base_repository}"'
+)
 def test_what_a_stranger_published_is_checked(
     mine: Hub, invoke: Invoke, home: Path, model: Path, other_model: Path, tmp_path: Path
 ) -> None:

@@ -27,6 +27,7 @@ from tests.cli import kills
 from tests.cli.conftest import Command, checkpoints, quick
 from tests.cli.inprocess import FakeNode, running
 from tests.cli.process import Result, assert_refused, run, start
+from tests.defences.defence import fails_without
 
 WEIGHTS = ("adapter_model.safetensors", "optimizer.safetensors")
 
@@ -162,6 +163,7 @@ def test_a_second_node_on_one_state_is_refused_and_the_first_one_named(sapo: Com
         assert_refused(sapo(*quick(model, home)), 1, "does not answer", "try again", f"kill {os.getpid()}")
 
 
+@fails_without("library/session.py", "Reputation(room=room)", "Reputation()")
 def test_the_swarm_of_a_node_accepts_what_its_rounds_allow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Any] = []
 

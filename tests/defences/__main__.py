@@ -9,62 +9,60 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.defences.defence import Defence
-from tests.defences.listed import DEFENCES
+from tests.defences.defence import ROOT, Defence, defences
 from tests.defences.removal import run, verdict
 from tests.undisturbed import UNDISTURBED
 
-ROOT = Path(__file__).parents[2]
 MARKS = {"ok": "ok     ", "wrong": "WRONG  ", "skipped": "skipped"}
 
 
 def main() -> int:
-    """Remove the defences that are named, or all; 1 if one of them has no test that fails without it."""
+    """Remove the chosen defences, or all; 1 if one of them has a test that passes without it."""
     parser = argparse.ArgumentParser(prog="python -m tests.defences", description=__doc__)
     parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="part of a name or a file; repeatable"
+        "--only", action="append", default=[], metavar="PART", help="part of a file, its code or a test; repeatable"
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at the same time")
-    parser.add_argument("--list", action="store_true", help="print the names, and run nothing")
+    parser.add_argument("--list", action="store_true", help="print them, and run nothing")
     arguments = parser.parse_args()
     chosen = [
         defence
-        for defence in DEFENCES
-        if not arguments.only or any(part in f"{defence.file} {defence.name}" for part in arguments.only)
+        for defence in defences()
+        if not arguments.only or any(part in f"{defence} {defence.tests}" for part in arguments.only)
     ]
     if not chosen:
-        parser.error("no defence has such a name")
+        parser.error("there is no such defence")
     if arguments.list:
-        print("\n".join(f"{defence.file}: {defence.name}" for defence in chosen))
+        print("\n".join(map(str, chosen)))
         return 0
     os.environ.update(UNDISTURBED)
     return 1 if remove(chosen, ROOT, arguments.jobs) else 0
 
 
-def remove(defences: Sequence[Defence], root: Path, jobs: int) -> int:
+def remove(chosen: Sequence[Defence], root: Path, jobs: int) -> int:
     """Remove each defence in turn, print a line for each, and return the number of those that are wrong."""
     started = time.monotonic()
-    wrong = [problem for defence in defences for problem in defence.problems(root)]
+    wrong = [problem for defence in chosen if (problem := defence.problem(root))]
     if wrong:
         print("\n".join(f"{MARKS['wrong']} {problem}" for problem in wrong))
         return len(wrong)
-    wrong += _fail_with_all(defences, root, jobs)
+    wrong += _fail_with_all(chosen, root, jobs)
     skipped = 0
-    for result in run([(defence, defence.tests) for defence in defences], root, jobs):
+    for result in run([(defence, defence.tests) for defence in chosen], root, jobs):
         assert result.defence is not None
         kind, line = verdict(result, result.defence.tests)
         wrong += [line] if kind == "wrong" else []
         skipped += kind == "skipped"
-        print(f"{MARKS[kind]} {result.seconds:4.1f} s  {result.defence.name}: {line}", flush=True)
+        print(f"{MARKS[kind]} {result.seconds:4.1f} s  {result.defence}: {line}", flush=True)
 
-    print(f"{len(defences)} defences, {len(wrong)} wrong, {skipped} skipped here, {time.monotonic() - started:.0f} s")
+    print(f"{len(chosen)} defences, {len(wrong)} wrong, {skipped} skipped here, {time.monotonic() - started:.0f} s")
     return len(wrong)
 
 
-def _fail_with_all(defences: Sequence[Defence], root: Path, jobs: int) -> list[str]:
+def _fail_with_all(chosen: Sequence[Defence], root: Path, jobs: int) -> list[str]:
     """Tests that fail although every defence is in place."""
     files: dict[str, set[str]] = {}
-    for test in (test for defence in defences for test in defence.tests):
+    for test in (test for defence in chosen for test in defence.tests):
         files.setdefault(test.partition("::")[0], set()).add(test)
     wrong: list[str] = []
     tasks = [(None, tuple(sorted(tests))) for tests in files.values()]

@@ -3,28 +3,45 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
+
+ROOT = Path(__file__).parents[2]
+Test = TypeVar("Test")
+
+
+def fails_without(file: str, snippet: str, without: str | None = None) -> Callable[[Test], Test]:
+    """Say of a test that it fails without a defence: a bound, a rate, a refusal or a check.
+
+    Args:
+        file: a file of `sapo_edge/`, or `backends/...` or `tui/...`.
+        snippet: code that stands exactly once in the file; without it the defence is gone.
+        without: what the snippet becomes; None: nothing, and a condition (`if ...:`, `while ...:`) is never true.
+    """
+    return lambda test: test
 
 
 @dataclass(frozen=True, slots=True)
 class Defence:
-    """A bound, rate, refusal or check, and how to remove it.
+    """What `fails_without` says, with all tests that say the same.
 
     Attributes:
-        name: in plain words; unique.
         file: path from the root of the repository.
-        snippet: code that stands exactly once in the file; without it the defence is gone.
+        snippet: as `fails_without` has it.
         without: what the snippet becomes.
-        tests: pytest ids, without parameters, of tests that fail then.
+        tests: pytest ids, without parameters.
     """
 
-    name: str
     file: str
     snippet: str
     without: str
     tests: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.snippet.strip().splitlines()[0]}"
 
     def removed(self, root: Path) -> str:
         """The file's text without the defence.
@@ -35,40 +52,28 @@ class Defence:
         path = root / self.file
         text = path.read_text() if path.is_file() else ""
         if (count := text.count(self.snippet)) != 1:
-            raise ValueError(f"its snippet stands {count} times in {self.file}, not once: {self.snippet.strip()!r}")
+            raise ValueError(f"it stands {count} times in {self.file}, not once")
         return text.replace(self.snippet, self.without)
 
-    def problems(self, root: Path) -> list[str]:
-        """What is wrong with this entry, without running anything."""
-        problems = [] if self.tests else ["it names no test"]
+    def problem(self, root: Path) -> str:
+        """What is wrong with this defence, without running anything; empty if nothing is."""
         try:
             compile(self.removed(root), self.file, "exec")
         except SyntaxError as error:
-            problems.append(f"{self.file} does not compile without it: {error}")
+            return f"{self} ({', '.join(self.tests)}): the file does not compile without it: {error}"
         except ValueError as error:
-            problems.append(str(error))
-        problems += [f"there is no test {test}" for test in self.tests if not test_exists(root, test)]
-        return [f"{self.name}: {problem}" for problem in problems]
+            return f"{self} ({', '.join(self.tests)}): {error}"
+        return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Defences:
-    """What makes the entries of one file.
-
-    Attributes:
-        tests: the file of those tests that name none.
-    """
-
-    file: str
-    tests: str
-
-    def __call__(self, name: str, snippet: str, without: str, *tests: str) -> Defence:
-        ids = tuple(test if "::" in test else f"{self.tests}::{test}" for test in tests)
-        return Defence(name, self.file, snippet, without, ids)
-
-    def condition(self, name: str, snippet: str, *tests: str) -> Defence:
-        """A line `if ...:`, `elif ...:` or `while ...:` whose condition is never true without the defence."""
-        return self(name, snippet, f"{snippet.split()[0]} False:", *tests)
+def defences(root: Path = ROOT) -> list[Defence]:
+    """All defences that the tests below a directory name; the tests are read, not imported."""
+    tests: dict[tuple[str, str, str], list[str]] = {}
+    for path in sorted((root / "tests").rglob("test_*.py")):
+        for name, marks in _functions(path).items():
+            for mark in marks:
+                tests.setdefault(mark, []).append(f"{path.relative_to(root)}::{name}")
+    return [Defence(*mark, tuple(ids)) for mark, ids in tests.items()]
 
 
 def test_exists(root: Path, test: str) -> bool:
@@ -78,8 +83,16 @@ def test_exists(root: Path, test: str) -> bool:
 
 
 @cache
-def _functions(path: Path) -> frozenset[str]:
-    if not path.is_file():
-        return frozenset()
-    nodes = ast.parse(path.read_text()).body
-    return frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+def _functions(path: Path) -> dict[str, list[tuple[str, str, str]]]:
+    """The functions of a file, and what each fails without."""
+    nodes = ast.parse(path.read_text()).body if path.is_file() else []
+    return {node.name: list(_marks(node)) for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+def _marks(test: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[tuple[str, str, str]]:
+    for mark in test.decorator_list:
+        if isinstance(mark, ast.Call) and isinstance(mark.func, ast.Name) and mark.func.id == fails_without.__name__:
+            file, snippet, *rest = (ast.literal_eval(argument) for argument in mark.args)
+            word = snippet.split()[0]
+            default = f"{word} False:" if word in {"if", "elif", "while"} and snippet.endswith(":") else ""
+            yield file if file.startswith(("backends/", "tui/")) else f"sapo_edge/{file}", snippet, *(rest or [default])

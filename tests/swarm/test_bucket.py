@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.swarm.bucket import MAX_SHARES, Buckets, Shares, TokenBucket
 from sapo_edge.swarm.turns import Turns
+from tests.defences.defence import fails_without
 from tests.fakes import Clock
 
 RATE, BURST, COMMON_RATE, COMMON_BURST = 1.0, 5.0, 10.0, 40.0
@@ -65,6 +66,7 @@ def test_a_name_keeps_its_bucket_until_others_were_used_since() -> None:
     assert not buckets.of("a").take() and buckets.of("b").take()
 
 
+@fails_without("swarm/bucket.py", "        share.charge(self._burst)\n")
 def test_one_alone_may_use_all_that_is_common_and_a_new_name_brings_nothing() -> None:
     clock = Clock()
     shares = make(clock)
@@ -74,6 +76,8 @@ def test_one_alone_may_use_all_that_is_common_and_a_new_name_brings_nothing() ->
     assert shares.wait("first") + spend(shares, "first", 1.0) > 0
 
 
+@fails_without("swarm/bucket.py", "self._shares.of(name).charge(tokens)", "pass")
+@fails_without("swarm/bucket.py", "            self._common.charge(payment)\n")
 def test_a_wait_ends_when_a_debt_is_paid() -> None:
     clock = Clock()
     shares = make(clock)
@@ -83,6 +87,7 @@ def test_a_wait_ends_when_a_debt_is_paid() -> None:
     assert not shares.exhausted("one") and shares.wait("one") == 0.0
 
 
+@fails_without("swarm/bucket.py", "Buckets(MAX_SHARES,", "Buckets(2**30,")
 def test_shares_are_remembered_up_to_a_bound() -> None:
     shares = make(Clock())
     for name in ("first", "second"):

@@ -37,6 +37,7 @@ from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.member.pull import PULLS
 from sapo_edge.swarm.router.ports import Ports
 from sapo_edge.swarm.wire.exchange import ExchangeResponse, encode_response
+from tests.defences.defence import fails_without
 from tests.swarm.finding.fakes import make_config, nobody
 from tests.swarm.host.victims import bare_host, until
 from tests.swarm.loop import in_trio
@@ -64,6 +65,7 @@ def watch(host: Any) -> Counter[str]:
     return dialled
 
 
+@fails_without("swarm/finding/dialing.py", "if now - self._recent.get(key, -SAME_HOST_SECONDS) < SAME_HOST_SECONDS:")
 @in_trio()
 async def test_whatever_peers_name_eight_are_dialled_and_then_one_a_second_at_three_addresses() -> None:
     async with Host().running() as node:
@@ -89,6 +91,10 @@ async def test_whatever_peers_name_eight_are_dialled_and_then_one_a_second_at_th
         assert 1 <= dialled["127.9.9.9"] <= max(dialled.values()) <= 1 + seconds / 10
 
 
+@fails_without("swarm/finding/circuit.py", "if not plain or not self._bucket.take():", "if not plain:")
+@fails_without("swarm/finding/circuit.py", " if now - self._punched.get(text, -PUNCH_SECONDS) >= PUNCH_SECONDS]", "]")
+@fails_without("swarm/finding/circuit.py", "self._forget_addresses(peer_id)\n        now", "now")
+@fails_without("swarm/finding/circuit.py", "self._forget_addresses(stream.muxed_conn.peer_id)", "pass")
 @in_trio()
 async def test_whoever_is_behind_a_relay_has_a_node_dial_few_addresses_for_hole_punches(
     monkeypatch: pytest.MonkeyPatch,
@@ -178,6 +184,11 @@ async def test_eight_networks_take_all_places_for_pulls_and_seven_do_not(monkeyp
         assert server.tally.counts["pulls refused: busy"] == 1
 
 
+@fails_without(
+    "swarm/finding/circuit.py",
+    "self._opening[relay] + circuits_through(self.host, relay) >= MAX_CIRCUITS_OF_RELAY",
+    "False",
+)
 @in_trio()
 async def test_sixteen_connections_come_through_one_relay_and_no_more() -> None:
     # A relay that carries more to one node than ours do, and peers that connect again and again.
@@ -191,6 +202,7 @@ async def test_sixteen_connections_come_through_one_relay_and_no_more() -> None:
         assert await others[0].echoes(target)
 
 
+@fails_without("swarm/finding/hop.py", "displaced = self._places.add(scope, host)", "displaced = None")
 @in_trio()
 async def test_a_member_carries_eight_circuits() -> None:
     offer = replace(MEMBERS_OFFER, openings=(9.0, 99.0, 9.0, 99.0))
@@ -204,6 +216,7 @@ async def test_a_member_carries_eight_circuits() -> None:
         assert hop.circuits == 8 and await askers[0].echoes(first)
 
 
+@fails_without("swarm/finding/hop.py", " or self._openings.exhausted(address_of([host])):", ":")
 @in_trio()
 async def test_a_member_lets_one_address_open_eight_circuits_and_then_one_in_five_seconds() -> None:
     async with lab(2, Offer(openings=MEMBERS_OFFER.openings)) as (hop, (target, asker)):
@@ -216,6 +229,7 @@ async def test_a_member_lets_one_address_open_eight_circuits_and_then_one_in_fiv
         assert 8 <= hop.circuits <= 9 + (time.monotonic() - started) * (1 / 5 + 1 / 50)
 
 
+@fails_without("swarm/finding/hop.py", "if (delay := self._wait(sender, len(data))) > 0:", "if (delay := 0) > 0:")
 @in_trio()
 async def test_what_a_member_carries_for_one_address_is_little_more_than_half_of_64_kib_a_second() -> None:
     async with contextlib.AsyncExitStack() as stack:
@@ -243,6 +257,7 @@ def public(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+@fails_without("swarm/finding/outside.py", "AGREE = 2", "AGREE = 1")
 @pytest.mark.parametrize(
     ("liars", "believed"),
     [(("127.7.1.1", "127.7.1.2", "127.7.1.3"), None), (("127.7.1.1", "127.7.2.1"), "6.6.6.6")],

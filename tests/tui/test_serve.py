@@ -20,6 +20,7 @@ import pytest
 
 from sapo_edge.cli.web.server import ASSETS, MAX_MESSAGE_BYTES, MAX_SESSIONS
 from sapo_edge.state.paths import Paths
+from tests.defences.defence import fails_without
 from tests.tui.browser import browser, chromium
 from tests.tui.fake_node import ScriptedNode
 from tests.tui.served import APP, SCREEN, STUB, Served, gone, serving, started
@@ -67,6 +68,11 @@ async def test_an_app_runs_for_as_long_as_its_page_is_open(served: Served) -> No
         assert gone(app["pid"])
 
 
+@fails_without(
+    "cli/web/server.py",
+    'first != "download" and not hmac.compare_digest(os.fsencode(first), self.token.encode())',
+    "False",
+)
 @pytest.mark.parametrize("token", ["", "wrong", "%ff%00", "static", "ws", "{}x", "{:.20}"])
 async def test_without_the_token_there_is_nothing(served: Served, token: str) -> None:
     right = served.url.split("/")[-2]
@@ -97,6 +103,8 @@ async def test_the_far_end_of_a_tunnel_may_have_another_port(served: Served) -> 
         assert "connect-src 'self' ws://localhost:9999;" in reply.headers["Content-Security-Policy"]
 
 
+@fails_without("cli/web/server.py", 'if request.headers.get("Origin", f"http://{host}") != f"http://{host}":')
+@fails_without("cli/web/server.py", 'if "Origin" not in request.headers:')
 async def test_another_page_is_turned_away_even_with_the_token(served: Served) -> None:
     host = urlsplit(served.url).netloc
     others = ("https://evil.example", "null", "http://127.0.0.1:1", f"https://{host}", f"http://{host}.evil.example")
@@ -108,6 +116,17 @@ async def test_another_page_is_turned_away_even_with_the_token(served: Served) -
     assert await status(served.url) == 200
 
 
+@fails_without("cli/web/server.py", "script-src 'self' 'nonce-{nonce}';", "script-src 'self' 'unsafe-inline';")
+@fails_without("cli/web/server.py", "nonce = secrets.token_urlsafe(16)", 'nonce = 22 * "x"')
+@fails_without("cli/web/server.py", "form-action 'none'; ")
+@fails_without("cli/web/server.py", "base-uri 'none'; ")
+@fails_without(
+    "cli/web/server.py",
+    'min(max(to_int(request.query.get("fontsize", ""), 15), 8), 40)',
+    'request.query.get("fontsize", "15")',
+)
+@fails_without("cli/web/server.py", '    headers["X-Content-Type-Options"] = "nosniff"\n')
+@fails_without("cli/web/server.py", '    headers["Cross-Origin-Resource-Policy"] = "same-origin"\n')
 async def test_the_page_names_no_other_host_and_may_load_from_none(served: Served) -> None:
     async with aiohttp.ClientSession() as session, session.get(served.url) as reply:
         text, headers = await reply.text(), reply.headers
@@ -135,6 +154,7 @@ async def test_only_loopback_is_listened_on(served: Served) -> None:
     assert {item.laddr.ip for item in sockets if item.status == psutil.CONN_LISTEN} == {"127.0.0.1"}
 
 
+@fails_without("cli/web/server.py", "if len(self._sessions) >= MAX_SESSIONS:")
 async def test_a_few_pages_at_a_time(served: Served) -> None:
     # Of other tests.
     assert all(gone(app.pid) for app in served.apps)
@@ -154,6 +174,7 @@ async def test_a_few_pages_at_a_time(served: Served) -> None:
     assert await handshake(served, Origin=served.origin) == 101
 
 
+@fails_without("cli/web/server.py", ", max_msg_size=MAX_MESSAGE_BYTES", ", max_msg_size=0")
 async def test_what_no_page_sends_ends_that_session_alone(served: Served) -> None:
     async with aiohttp.ClientSession() as session:
         for sent in ("not json", "{}", "[]", '["stdin"]', '["resize", 7]', "x" * (1 << 21)):

@@ -1,50 +1,68 @@
-"""The list of defences agrees with the code; a few are removed. `python -m tests.defences` removes all."""
+"""What tests say that they fail without is there; a few are removed. `python -m tests.defences` removes all."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.defences.defence import Defence
-from tests.defences.listed import DEFENCES
+from tests.defences.defence import ROOT, Defence, defences
 from tests.defences.removal import Outcomes, Result, verdict
 
-ROOT = Path(__file__).parents[2]
-QUICK = ("one author's share of the record store", "low ports are not dialled")
+QUICK = (
+    "if self._authors[author] >= MAX_RECORDS_OF_AUTHOR:",
+    "if ip is None or (address.port < LOWEST_PORT and address.port != 443):",
+)
+MARKED = """
+@fails_without("limit.py", "if n > LIMIT:")
+@fails_without("backends/limit.py", "check(n)")
+def test_first(): ...
+def test_third(): ...
+@fails_without("limit.py", "min(n, LIMIT)", "n")
+@fails_without("limit.py", "if n > LIMIT:")
+async def test_second(): ...
+"""
 SCRIPT = """
 import sys
 from dataclasses import replace
 from pathlib import Path
 from tests.defences.__main__ import remove
-from tests.defences.listed import DEFENCES
-chosen = [defence for defence in DEFENCES if defence.name in sys.argv[2:]]
+from tests.defences.defence import defences
+chosen = [defence for defence in defences() if defence.snippet in sys.argv[2:]]
 assert len(chosen) == len(sys.argv[2:])
-unchanged = [replace(chosen[0], name="nothing", without=chosen[0].snippet + "    # as it was\\n")]
+unchanged = [replace(chosen[0], without=chosen[0].snippet + "    # as it was\\n")]
 sys.exit(remove(chosen + unchanged, Path(sys.argv[1]), jobs=1) - 1)
 """
 
 
-def test_every_defence_is_where_the_list_says_and_its_tests_exist() -> None:
-    assert not [problem for defence in DEFENCES for problem in defence.problems(ROOT)]
-    assert [name for name, count in Counter(defence.name for defence in DEFENCES).items() if count > 1] == []
+def test_every_defence_is_where_its_test_says() -> None:
+    assert not [problem for defence in defences() if (problem := defence.problem(ROOT))]
+    assert len(defences()) > 500
 
 
 def test_a_wrong_entry_is_noticed(tmp_path: Path) -> None:
     (tmp_path / "limit.py").write_text("LIMIT = 1\nOTHER = 1\n")
-    (tmp_path / "test_limit.py").write_text("def test_limit() -> None: ...\n")
 
-    def problems(snippet: str, without: str, test: str = "test_limit.py::test_limit", file: str = "limit.py") -> int:
-        return len(Defence("a limit", file, snippet, without, (test,)).problems(tmp_path))
+    def problem(snippet: str, without: str, file: str = "limit.py") -> str:
+        return Defence(file, snippet, without, ("test_limit.py::test_limit",)).problem(tmp_path)
 
-    assert problems("LIMIT = 1", "LIMIT = 2") == 0
-    assert problems(" = 1", " = 2") == problems("LIMIT = 3", "") == problems("LIMIT = 1", "", file="no.py") == 1
-    assert problems("LIMIT = 1", "LIMIT =") == 1
-    assert problems("LIMIT = 1", "", "test_limit.py::test_other") == problems("LIMIT = 1", "", "no.py::test_limit") == 1
-    assert len(Defence("a limit", "limit.py", "LIMIT = 1", "", ()).problems(tmp_path)) == 1
+    assert problem("LIMIT = 1", "LIMIT = 2") == ""
+    assert "stands 2 times" in problem(" = 1", " = 2")
+    assert "stands 0 times" in problem("LIMIT = 3", "") and "stands 0 times" in problem("LIMIT = 1", "", "no.py")
+    assert "does not compile" in problem("LIMIT = 1", "LIMIT =")
+
+
+def test_what_tests_say_is_read_from_their_source(tmp_path: Path) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_limit.py").write_text(MARKED)
+    first, second = "tests/test_limit.py::test_first", "tests/test_limit.py::test_second"
+    assert defences(tmp_path) == [
+        Defence("sapo_edge/limit.py", "if n > LIMIT:", "if False:", (first, second)),
+        Defence("backends/limit.py", "check(n)", "", (first,)),
+        Defence("sapo_edge/limit.py", "min(n, LIMIT)", "n", (second,)),
+    ]
 
 
 def test_a_defence_is_tested_if_each_of_its_tests_fails_without_it() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapo_edge.room import FEW, GENEROUS, NEWCOMERS, ROUNDS, Room
+from tests.defences.defence import fails_without
 from tests.fakes import Clock
 
 
@@ -27,6 +28,7 @@ def test_a_small_swarm_has_no_limit(others: int) -> None:
     assert room.author == room.newcomers == math.inf
 
 
+@fails_without("room.py", "if others <= FEW:", "if True:")
 @given(st.floats(0.5, 5000), st.floats(FEW + 0.1, 1e6), st.integers(1, 10_000))
 def test_all_authors_together_get_so_many_budgets_in_a_round_whatever_their_number(
     length: float, others: float, budget: int
@@ -36,6 +38,7 @@ def test_all_authors_together_get_so_many_budgets_in_a_round_whatever_their_numb
     assert room.newcomers * length == pytest.approx(NEWCOMERS * budget)
 
 
+@fails_without("room.py", "min(self._lengths)", "self._lengths[-1]")
 def test_a_pause_narrows_nothing_and_slower_rounds_do_in_time() -> None:
     usual = after(60.0, others=100.0)
     assert after(60.0, 8 * 3600.0, others=100.0).author == usual.author

@@ -17,6 +17,7 @@ from sapo_edge.pool.pool import Pool
 from sapo_edge.rollout import ScoredRollout
 from sapo_edge.room import FEW, GENEROUS
 from sapo_edge.selection import CORRECTION, LARGEST_SWARM, SubsetSelector
+from tests.defences.defence import fails_without
 from tests.fakes import make_rollout
 
 BUDGET = 64
@@ -150,6 +151,10 @@ def test_keys_that_send_once_silence_nobody(members: int, keys: int) -> None:
     assert min(8.0, after) > 0.6 * min(8.0, before)
 
 
+@fails_without(
+    "pool/authors.py", "_typical([sender for sender in senders if sender.known] or senders)", "_typical(senders)"
+)
+@fails_without("pool/authors.py", "if known and new:")
 @pytest.mark.parametrize("members", [100, 1000])
 def test_a_crowd_that_sends_what_a_node_accepts_of_newcomers_does_not_silence_a_large_swarm(members: int) -> None:
     """Each round 45 keys that are used once: what a node accepts of newcomers in the simulation of a crowd."""

@@ -24,6 +24,7 @@ from sapo_edge.policy import Message
 from tests.cli.api.conftest import SECONDS, Api, Serving
 from tests.cli.inprocess import Invoke
 from tests.cli.process import fork
+from tests.defences.defence import fails_without
 from tests.fakes import FakePolicy
 from tests.waiting import wait_until
 
@@ -68,6 +69,7 @@ def connect(api: Api) -> socket.socket:
     return socket.create_connection(("127.0.0.1", api.port), timeout=SECONDS)
 
 
+@fails_without("cli/api/server.py", 'if not tokens.is_shown(request.headers.get("Authorization", ""), token):')
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer sapo-wrong", "Basic {}", "Bearer {}x", "Bearer \xff", "{}"])
 def test_without_the_token_nothing_is_answered(api: Api, header: str) -> None:
     for method, path in (("GET", "/v1/models"), ("POST", "/v1/chat/completions"), ("GET", "/v1/nothing")):
@@ -97,6 +99,7 @@ def test_the_token_is_made_once_for_its_owner_alone_and_printed(home: Path, invo
     assert second != first and tokens.read(file) == second and file.stat().st_mode & 0o777 == 0o600
 
 
+@fails_without("cli/api/server.py", "if not is_this_machine(host, self._loopback):")
 @pytest.mark.parametrize("headers", [
     {"Host": "evil.example"}, {"Host": "evil.example:80"}, {"Origin": "http://evil.example"}, {"Origin": "null"},
     {"Host": "127.0.0.1.evil.example"},
@@ -223,6 +226,10 @@ def test_askers_of_one_adapter_share_a_batch(serve: Serving) -> None:
     assert sorted(len(call.prompts) for call in policy.calls) == [1, 1, 8]
 
 
+@fails_without(
+    "cli/api/engine.py",
+    "if goes_on and self._waiting and not pending.is_seeded and tokens >= len(pending.drawn) + SLICE_TOKENS:",
+)
 def test_who_asks_during_a_long_answer_waits_for_a_slice_of_it(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "SLICE_TOKENS", 8)
     whole = api.chat("first-chat", max_tokens=30).json
@@ -311,6 +318,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(api: Api) -> None
         assert sending.recv(100).startswith(b"HTTP/1.1 413")
 
 
+@fails_without("cli/api/server.py", "auto_decompress=False", "auto_decompress=True")
 def test_a_compressed_body_is_not_unpacked(api: Api) -> None:
     import gzip
 

@@ -30,6 +30,7 @@ from sapo_edge.swarm.codes.code import (
 )
 from sapo_edge.swarm.codes.handover import Inviter, Joiner, Offer, SpentError, WrongCodeError
 from sapo_edge.swarm.joining.invite import MAX_LINE
+from tests.defences.defence import fails_without
 from tests.swarm.wire.make_vectors import ORDER, vectors
 
 M = bytes.fromhex("15cfd18e385952982b6a8f8c7854963b58e34388c8e6dae891db756481a02312")
@@ -49,6 +50,7 @@ def test_the_words_can_be_told_apart() -> None:
     assert len({word[:ENOUGH_LETTERS] for word in words}) == len(words)
 
 
+@fails_without("swarm/codes/code.py", "secrets.choice(word_list())", "word_list()[0]")
 def test_new_codes_differ() -> None:
     assert len({random_words() for _ in range(64)}) > 60
     assert {random_number() for _ in range(4096)} <= set(range(1, MAX_NUMBER + 1))
@@ -82,6 +84,15 @@ def test_a_mistyped_letter_never_makes_another_word(word: str, data: st.DataObje
         assert typed in error.message and "did you mean" in error.remedy
 
 
+@fails_without("swarm/codes/code.py", "if len(text) > MAX_CHARACTERS:")
+@fails_without(
+    "swarm/codes/code.py",
+    'if not re.fullmatch("[0-9]{1,4}", number) or not 1 <= int(number) <= MAX_NUMBER:',
+    "if not number.isdecimal():",
+)
+@fails_without("swarm/codes/code.py", "if len(words) != WORDS:")
+@fails_without("swarm/codes/code.py", "if len(typed) >= ENOUGH_LETTERS:", "if True:")
+@fails_without("swarm/codes/code.py", "{printable(typed)}", "{typed}")
 @pytest.mark.parametrize(
     ("text", "part"),
     [
@@ -104,6 +115,7 @@ def test_what_is_wrong_with_a_code_is_named(text: str, part: str) -> None:
     assert part in str(raised.value) and "\x1b" not in str(raised.value)
 
 
+@fails_without("swarm/codes/code.py", "len(text) <= MAX_CHARACTERS and ")
 @pytest.mark.parametrize(
     "text", ["starter", "sapo://join/v=1", "0123abcd99", "7", "7-8", "77-", "", "7-" * 40, str(CODE) + "x" * 64]
 )
@@ -116,6 +128,14 @@ def exchange(offer: Offer, joiner: Joiner) -> str:
     return joiner.open(inviter.answer(joiner.guess(inviter.hello)))
 
 
+@fails_without("swarm/codes/handover.py", "        self._offer.spent = True\n")
+@fails_without("swarm/codes/code.py", "words: tuple[str, ...] = field(repr=False)", "words: tuple[str, ...]")
+@fails_without(
+    "swarm/codes/handover.py",
+    'self._key is not None and hmac.compare_digest(receipt, _tag(self._key, "receipt"))',
+    "self._key is not None",
+)
+@fails_without("swarm/codes/handover.py", 'f"sapo-edge code v1 {purpose}".encode()', 'b"sapo-edge code v1"')
 def test_the_right_code_brings_the_invite_once() -> None:
     offer, joiner = Offer(CODE, LINE), Joiner(CODE)
     inviter, early = Inviter(offer), Inviter(offer)
@@ -134,6 +154,12 @@ def test_the_right_code_brings_the_invite_once() -> None:
             later.answer(Joiner(CODE).guess(later.hello))
 
 
+@fails_without(
+    "swarm/codes/handover.py",
+    'if key is None or not hmac.compare_digest(guess[HELLO_BYTES:], _tag(key, "guess")):',
+    "if key is None:",
+)
+@fails_without("swarm/codes/code.py", 'return str(self).encode("ascii")', 'return "-".join(self.words).encode("ascii")')
 @given(CODES, CODES)
 @example(Code(7, ("guitar", "guitar")), CODE)
 @settings(max_examples=25, deadline=None)
@@ -151,6 +177,11 @@ def test_only_the_same_code_opens(theirs: Code, ours: Code) -> None:
             exchange(offer, Joiner(ours))
 
 
+@fails_without(
+    "swarm/codes/handover.py",
+    'if key is None or not hmac.compare_digest(guess[HELLO_BYTES:], _tag(key, "guess")):',
+    "if key is None:",
+)
 def test_a_recorded_exchange_opens_nothing() -> None:
     old, joiner = Offer(CODE, LINE), Joiner(CODE)
     inviter = Inviter(old)
@@ -169,6 +200,7 @@ def test_a_recorded_exchange_opens_nothing() -> None:
         echoing.answer(echoing.hello + bytes(handover.TAG_BYTES))
 
 
+@fails_without("swarm/codes/handover.py", "        self._guessed = True\n")
 def test_a_joiner_guesses_once() -> None:
     """A meeting place that shows it one hello after the other gets one tag."""
     joiner = Joiner(CODE)
@@ -180,6 +212,12 @@ def test_a_joiner_guesses_once() -> None:
 HELLO = Inviter(Offer(CODE, LINE)).hello
 
 
+@fails_without("swarm/codes/handover.py", "if len(message) != HELLO_BYTES:")
+@fails_without(
+    "swarm/codes/handover.py",
+    "except (SPAKEError, NotOnCurve, ValueError):\n        return None",
+    "except ZeroDivisionError:\n        return None",
+)
 @pytest.mark.parametrize(
     "hello",
     [
@@ -196,6 +234,7 @@ def test_what_is_no_first_message_of_an_inviter_is_a_wrong_code(hello: bytes) ->
         Joiner(CODE).guess(hello)
 
 
+@fails_without("swarm/codes/handover.py", " or len(sealed) > MAX_SEALED_BYTES:", ":")
 def test_a_sealed_invite_that_is_too_long_is_not_opened() -> None:
     """Although somebody who knows the code sealed it."""
     assert len(exchange(Offer(CODE, "x" * MAX_LINE), Joiner(CODE))) == MAX_LINE

@@ -29,6 +29,7 @@ from sapo_edge.swarm.host.requests import read_frame, write_frame
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.transport import SwarmError
+from tests.defences.defence import fails_without
 from tests.swarm.loop import in_trio
 from tests.swarm.member.members import make_member
 from tests.waiting import wait_until
@@ -141,6 +142,7 @@ async def test_somebody_who_only_looks_does_not_end_it(monkeypatch: pytest.Monke
         assert result == LINE and await inviter.ends(GIVEN)
 
 
+@fails_without("swarm/codes/offering.py", "trio.move_on_after(seconds)", "trio.move_on_after(1e6)")
 @in_trio()
 async def test_a_code_ends_after_its_time() -> None:
     async with place() as relay, trio.open_nursery() as nursery:
@@ -161,6 +163,7 @@ async def test_without_a_meeting_place_there_is_still_the_inviters_own() -> None
         assert await accept(code, gone, inviter.own) == LINE
 
 
+@fails_without("swarm/codes/accepting.py", "        self.scope.cancel()\n")
 @in_trio()
 async def test_a_lying_place_gets_one_guess_from_a_joiner(monkeypatch: pytest.MonkeyPatch) -> None:
     """It plays the inviter with a code that it guesses. The joiner then asks nobody else, not even the right one."""
@@ -179,6 +182,8 @@ async def test_a_lying_place_gets_one_guess_from_a_joiner(monkeypatch: pytest.Mo
         assert len(guesses) == 1
 
 
+@fails_without("swarm/codes/accepting.py", "read_frame(stream, HELLO_BYTES)", "read_frame(stream, 2**31)")
+@fails_without("swarm/codes/accepting.py", "read_frame(stream, MAX_SEALED_BYTES)", "read_frame(stream, 2**31)")
 @pytest.mark.parametrize("bytes_of_hello", [HELLO_BYTES + 1, HELLO_BYTES])
 @in_trio()
 async def test_a_message_of_a_place_is_bounded_before_it_is_read(bytes_of_hello: int) -> None:
@@ -196,6 +201,7 @@ async def test_a_message_of_a_place_is_bounded_before_it_is_read(bytes_of_hello:
         await fails(NOBODY if bytes_of_hello > HELLO_BYTES else BROKEN, Code(7, WRONG_WORDS), one)
 
 
+@fails_without("swarm/codes/offering.py", "read_frame(stream, GUESS_BYTES)", "read_frame(stream, 2**31)")
 @in_trio()
 async def test_a_guess_is_bounded_before_it_is_read() -> None:
     async def behave(stream: Any) -> None:
@@ -208,6 +214,7 @@ async def test_a_guess_is_bounded_before_it_is_read() -> None:
         assert await Inviter(nursery, one, seconds=1.0).ends(UNUSED)
 
 
+@fails_without("swarm/codes/offering.py", "trio.fail_after(EXCHANGE_SECONDS)", "trio.fail_after(1e6)")
 @in_trio()
 async def test_whoever_asks_for_the_number_and_says_nothing_leaves_the_code_to_others(
     monkeypatch: pytest.MonkeyPatch,
@@ -224,6 +231,7 @@ async def test_whoever_asks_for_the_number_and_says_nothing_leaves_the_code_to_o
         nursery.cancel_scope.cancel()
 
 
+@fails_without("swarm/codes/offering.py", "places[:MAX_PLACES]", "places")
 @in_trio()
 async def test_an_inviter_waits_at_four_places(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
@@ -239,6 +247,9 @@ async def test_an_inviter_waits_at_four_places(monkeypatch: pytest.MonkeyPatch) 
     assert set(tried) == {f"place{number}" for number in range(4)}
 
 
+@fails_without("swarm/codes/accepting.py", " and self._networks.may_announce(address):", ":")
+@fails_without("swarm/codes/accepting.py", "len(self._nearby) < MAX_NEARBY and ")
+@fails_without("swarm/codes/accepting.py", "trio.move_on_after(seconds) as", "trio.move_on_after(1e6) as")
 @in_trio()
 async def test_few_addresses_of_the_local_network_are_tried_and_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device announces that somebody waits under the number at fifty addresses, and elsewhere."""
@@ -264,6 +275,7 @@ async def test_few_addresses_of_the_local_network_are_tried_and_for_a_while(monk
     assert len(tried) == 16
 
 
+@fails_without("swarm/codes/accepting.py", "trio.fail_after(HELLO_SECONDS)", "trio.fail_after(1e6)")
 @in_trio()
 async def test_a_silent_place_costs_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accepting, "HELLO_SECONDS", 0.2)

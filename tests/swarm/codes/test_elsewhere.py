@@ -27,6 +27,7 @@ from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.host.requests import write_frame
 from sapo_edge.swarm.rendezvous.lookup import Entry
 from sapo_edge.swarm.rendezvous.rendezvous import Topic, volunteer_keys
+from tests.defences.defence import fails_without
 from tests.swarm.codes.test_codes import LINE, place
 from tests.swarm.codes.test_meeting_place import Stream
 from tests.swarm.loop import in_trio
@@ -47,6 +48,9 @@ class Router:
         self.state = "answered"
 
 
+@fails_without(
+    "swarm/codes/elsewhere.py", "return mapping.port if is_reachable() or versions() else 0", "return mapping.port"
+)
 @pytest.mark.parametrize(
     ("forwarded", "own", "announced", "is_reachable"),
     [
@@ -145,6 +149,20 @@ async def test_one_that_can_be_reached_is_enough(who: bool | None, dht: dict[boo
         assert await accept(codes[0]) == LINE
 
 
+@fails_without(
+    "swarm/codes/accepting.py",
+    "        try:\n"
+    "            with trio.fail_after(HELLO_SECONDS):\n"
+    "                hello = await read_frame(stream, HELLO_BYTES)\n"
+    "        except LOST:\n"
+    "            return\n",
+    "        async with self._one_at_a_time:\n"
+    "            try:\n"
+    "                with trio.fail_after(HELLO_SECONDS):\n"
+    "                    hello = await read_frame(stream, HELLO_BYTES)\n"
+    "            except LOST:\n"
+    "                return\n",
+)
 @in_trio()
 async def test_a_silent_inviter_holds_no_other_one_up(dht: dict[bool | None, list[Address]]) -> None:
     """Strangers announce themselves under the number and say nothing: each keeps the joiner for seconds."""
@@ -176,6 +194,7 @@ async def test_a_silent_inviter_holds_no_other_one_up(dht: dict[bool | None, lis
         nursery.cancel_scope.cancel()
 
 
+@fails_without("swarm/codes/accepting.py", "if not self.scope.cancel_called:", "if True:")
 @in_trio(0)
 async def test_a_joiner_that_has_guessed_guesses_at_nobody_who_comes_later() -> None:
     host: Any = None
@@ -192,6 +211,7 @@ async def test_a_joiner_that_has_guessed_guesses_at_nobody_who_comes_later() -> 
     assert waited.cancelled_caught and search.failure is None
 
 
+@fails_without("swarm/codes/offering.py", "with trio.fail_after(ASK_SECONDS):", "with trio.fail_after(1e6):")
 @in_trio()
 async def test_an_inviter_leaves_who_only_lets_it_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the DHT names as a joiner may be a meeting place, where nobody comes."""

@@ -28,6 +28,7 @@ from sapo_edge.swarm.codes.meeting_place import BURST, MAX_SERVED, RATE, SLOTS_O
 from sapo_edge.swarm.host.requests import RequestError, read_frame, write_frame
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.codec import WireError, encode
+from tests.defences.defence import fails_without
 from tests.swarm.loop import in_trio
 
 
@@ -125,6 +126,7 @@ async def test_a_number_is_given_once_and_free_again_afterwards() -> None:
         assert (await lab.claim(7, True))[1] is Answer.WAITING
 
 
+@fails_without("swarm/codes/meeting_place.py", " and not other.stream.muxed_conn.is_closed")
 @in_trio(0)
 async def test_an_inviter_that_left_frees_its_number() -> None:
     async with opened() as lab:
@@ -137,6 +139,8 @@ async def test_an_inviter_that_left_frees_its_number() -> None:
         assert (await lab.claim(8, True))[1] is Answer.WAITING
 
 
+@fails_without("swarm/codes/meeting_place.py", "trio.fail_after(READ_SECONDS)", "trio.fail_after(1e6)")
+@fails_without("swarm/codes/meeting_place.py", "trio.move_on_after(WAIT_SECONDS)", "trio.move_on_after(1e6)")
 @in_trio(0)
 async def test_nobody_waits_for_ever() -> None:
     async with opened() as lab:
@@ -148,6 +152,7 @@ async def test_nobody_waits_for_ever() -> None:
         assert await silent.read(1) == b"" and trio.current_time() - start < meeting_place.WAIT_SECONDS + 10
 
 
+@fails_without("swarm/codes/meeting_place.py", "trio.fail_after(PAIRED_SECONDS)", "trio.fail_after(1e6)")
 @in_trio(0)
 async def test_two_that_met_have_little_time_and_four_messages() -> None:
     async with opened() as lab:
@@ -161,6 +166,9 @@ async def test_two_that_met_have_little_time_and_four_messages() -> None:
             await read_frame(joiner, MAX_PASSED_BYTES)
 
 
+@fails_without(
+    "swarm/codes/meeting_place.py", "read_frame(ends[turn % 2], MAX_PASSED_BYTES)", "read_frame(ends[turn % 2], 2**31)"
+)
 @in_trio(0)
 async def test_a_message_that_is_too_long_ends_the_meeting_before_it_is_read() -> None:
     async with opened() as lab:
@@ -171,6 +179,8 @@ async def test_a_message_that_is_too_long_ends_the_meeting_before_it_is_read() -
         assert trio.current_time() - start < 1
 
 
+@fails_without("swarm/codes/meeting_place.py", "len(self._waiting) >= self._slots or ")
+@fails_without("swarm/codes/meeting_place.py", " or of_one >= SLOTS_OF_ONE")
 @in_trio(0)
 async def test_places_for_inviters_are_bounded_in_all_and_for_one_address() -> None:
     async with opened(SLOTS_OF_ONE + 1) as lab:
@@ -181,6 +191,7 @@ async def test_places_for_inviters_are_bounded_in_all_and_for_one_address() -> N
         assert (await lab.claim(92, True, "192.0.2.3"))[1] is Answer.FULL
 
 
+@fails_without("swarm/codes/meeting_place.py", "or not self._buckets.of(address).take()")
 @pytest.mark.parametrize("ips", [("192.0.2.1", "192.0.2.1"), ("2001:db8::1", "2001:db8::ffff:2"), (None, None)])
 @in_trio(0)
 async def test_one_address_tries_few_numbers(ips: tuple[str | None, str | None]) -> None:
@@ -202,6 +213,7 @@ async def test_one_address_tries_few_numbers(ips: tuple[str | None, str | None])
         assert (await lab.claim(1, False, "198.51.100.1"))[1] is Answer.NOBODY
 
 
+@fails_without("swarm/codes/meeting_place.py", "Buckets(MAX_ADDRESSES,", "Buckets(10**9,")
 @in_trio(0)
 async def test_few_addresses_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting_place, "MAX_ADDRESSES", 3)
@@ -212,6 +224,8 @@ async def test_few_addresses_are_remembered(monkeypatch: pytest.MonkeyPatch) -> 
         assert len(lab.place._buckets) == 3
 
 
+@fails_without("swarm/codes/meeting_place.py", "self._streams >= self._slots + MAX_SERVED or ")
+@fails_without("swarm/codes/meeting_place.py", "trio.fail_after(READ_SECONDS)", "trio.fail_after(1e6)")
 @in_trio(0)
 async def test_open_streams_are_bounded() -> None:
     async with opened() as lab:

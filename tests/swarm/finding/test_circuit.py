@@ -15,6 +15,7 @@ from sapo_edge.swarm.addresses import Address, parse_address
 from sapo_edge.swarm.finding.circuit import MAX_PUNCHED, HolePunch, dial_through
 from sapo_edge.swarm.finding.peerbook import Origin
 from sapo_edge.swarm.joining.identity import Identity
+from tests.defences.defence import fails_without
 from tests.swarm.finding.fakes import Connections, a_host, make_discovery, nobody
 from tests.swarm.host.streams import FakeConnection, FakeStream
 from tests.swarm.loop import in_trio
@@ -30,6 +31,8 @@ def punch(**methods: Any) -> tuple[HolePunch, Connections]:
     return HolePunch(a_host(network, **methods), nursery, lambda: OWN, nobody), network
 
 
+@fails_without("swarm/finding/circuit.py", "addr_bytes[:MAX_PUNCHED]", "addr_bytes")
+@fails_without("swarm/finding/circuit.py", ' if "/tcp/" in str(addr)]', "]")
 def test_few_addresses_are_dialled_for_a_hole_punch_all_of_them_tcp() -> None:
     punching, _ = punch()
     named = [Multiaddr(f"/ip4/9.9.9.9/tcp/{4000 + number}").to_bytes() for number in range(20)]
@@ -38,6 +41,7 @@ def test_few_addresses_are_dialled_for_a_hole_punch_all_of_them_tcp() -> None:
     assert list(map(str, punching._decode_observed_addrs([udp, named[0]]))) == ["/ip4/9.9.9.9/tcp/4000"]
 
 
+@fails_without("swarm/finding/circuit.py", "async def _try_unilateral_upgrade(", "async def _try_nothing(")
 @in_trio()
 async def test_addresses_that_a_peer_claims_are_not_dialled_instead_of_a_hole_punch() -> None:
     store = SimpleNamespace(addrs=lambda peer: [Multiaddr("/ip4/9.9.9.9/tcp/4001")])

@@ -17,6 +17,7 @@ from sapo_edge.swarm.finding.directory import MAX_ENTRIES, PEER_REQUESTS, PROBE_
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire.exchange import MAX_PEERS, ExchangeRequest, ExchangeResponse
+from tests.defences.defence import fails_without
 from tests.swarm.host.streams import FakeConnection, FakeHost
 from tests.swarm.judging.sums import peer
 from tests.swarm.loop import in_trio
@@ -70,6 +71,8 @@ def crowd(monkeypatch: pytest.MonkeyPatch, *ips: str) -> Lab:
     return lab
 
 
+@fails_without("swarm/finding/directory.py", "if local or (ip := one.ip) is None or ip.is_global", "if True")
+@fails_without("swarm/finding/directory.py", "if usable and usable[0].peer_id != asker:", "if usable:")
 @in_trio()
 async def test_a_stranger_is_not_told_of_private_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(monkeypatch, p2="192.168.1.9", p3="9.9.9.9", p4="8.8.8.8", p5="192.168.1.7")
@@ -82,6 +85,8 @@ async def test_a_stranger_is_not_told_of_private_addresses(monkeypatch: pytest.M
     assert await lab.told("p3") == set(), "not of itself"
 
 
+@fails_without("swarm/finding/directory.py", "if not is_member and not self._introduces_all:")
+@fails_without("swarm/finding/directory.py", '            entry.tag = b""\n')
 @in_trio()
 async def test_members_of_another_swarm_are_told_nothing_and_of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(monkeypatch, p2="9.9.9.9", p3="8.8.8.8", p4="7.7.7.7")
@@ -95,6 +100,14 @@ async def test_members_of_another_swarm_are_told_nothing_and_of_nobody(monkeypat
     assert await lab.told("p3") == set() and not lab.directory.is_member(peer(2)), "it is in another swarm now"
 
 
+@fails_without(
+    "swarm/finding/directory.py",
+    "return ExchangeResponse(is_member, seen, reachable,",
+    "return ExchangeResponse(self._tag is not None, seen, reachable,",
+)
+@fails_without(
+    "swarm/finding/directory.py", "        if is_member:\n            for", "        if True:\n            for"
+)
 @in_trio()
 async def test_a_volunteer_introduces_members_of_another_swarm_to_each_other_alone(
     monkeypatch: pytest.MonkeyPatch,
@@ -115,6 +128,9 @@ async def test_a_volunteer_introduces_members_of_another_swarm_to_each_other_alo
     assert await lab.told("p5") == {"9.9.9.9"} and lab.directory.is_member(peer(5))
 
 
+@fails_without("swarm/finding/directory.py", "if request.probe and not is_fresh", "if not is_fresh")
+@fails_without("swarm/finding/directory.py", "if request.probe and not is_fresh", "if request.probe")
+@fails_without("swarm/finding/directory.py", "self._networks().may_dial(address) and ")
 @in_trio()
 async def test_only_a_port_of_the_asker_is_probed_and_not_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(monkeypatch, p2="9.9.9.9", p3="8.8.8.8", p4=None, p5="10.0.0.7")
@@ -127,6 +143,7 @@ async def test_only_a_port_of_the_asker_is_probed_and_not_again_soon(monkeypatch
     assert lab.probed == [("9.9.9.9", 4001)], "no mail server, nobody who did not ask, no relay, no private network"
 
 
+@fails_without("swarm/finding/directory.py", "if probe is None or probe.address != address:", "if probe is None:")
 @in_trio()
 async def test_a_probe_says_nothing_of_the_other_version_of_ip_or_another_port(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(monkeypatch, p2="9.9.9.9", p3="8.8.8.8")
@@ -147,6 +164,7 @@ async def test_a_probe_says_nothing_of_the_other_version_of_ip_or_another_port(m
     assert await lab.told("p3") == {"2a00:1::1"} and len(lab.probed) == 2
 
 
+@fails_without("swarm/finding/directory.py", " and entry.id in connected:", ":")
 @in_trio()
 async def test_nobody_is_told_of_peers_that_left(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(monkeypatch, p2="9.9.9.9", p3="8.8.8.8")
@@ -159,6 +177,7 @@ async def test_nobody_is_told_of_peers_that_left(monkeypatch: pytest.MonkeyPatch
     assert await lab.told("p3") == set(), "it was marked too late"
 
 
+@fails_without("swarm/finding/directory.py", " and self._probes.take():", ":")
 @pytest.mark.parametrize(("max_entries", "probes"), [(MAX_ENTRIES, 8), (4 * MAX_ENTRIES, 32)])
 @in_trio()
 async def test_probes_are_limited_in_rate(max_entries: int, probes: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,6 +188,7 @@ async def test_probes_are_limited_in_rate(max_entries: int, probes: int, monkeyp
     assert probes <= len(lab.probed) <= probes + 2
 
 
+@fails_without("swarm/finding/directory.py", "trio.fail_after(PROBE_SECONDS)", "trio.fail_after(1e6)")
 @in_trio(0)
 async def test_a_port_that_does_not_answer_is_tried_for_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(monkeypatch, p2="9.9.9.9")
@@ -177,6 +197,7 @@ async def test_a_port_that_does_not_answer_is_tried_for_seconds(monkeypatch: pyt
     assert answer is not None and answer.reachable is False and trio.current_time() <= PROBE_SECONDS
 
 
+@fails_without("swarm/finding/directory.py", " if self._is_reached(circuit.via))", ")")
 @in_trio()
 async def test_circuits_lead_through_relays_that_the_node_reached_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(monkeypatch, p2="9.9.9.9", p3="8.8.8.8")
@@ -191,6 +212,7 @@ async def test_circuits_lead_through_relays_that_the_node_reached_itself(monkeyp
     assert await lab.told("p3") == {"6.6.6.6"} and lab.checked == [circuits[0]]
 
 
+@fails_without("swarm/finding/directory.py", "rate=0.2,\n    burst=6.0,", "rate=0.0,\n    burst=6.0,")
 @in_trio()
 async def test_peer_requests_are_limited_in_rate_and_garbage_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(monkeypatch, p2="9.9.9.9", p3="8.8.8.8")
@@ -200,6 +222,18 @@ async def test_peer_requests_are_limited_in_rate_and_garbage_is_refused(monkeypa
     assert [answer is not None for answer in answers] == [True] * 6 + [False] * 14
 
 
+@fails_without(
+    "swarm/finding/directory.py",
+    "random.sample(list(regions.values()), len(regions))\n"
+    "        while queues:\n"
+    "            for queue in queues:\n"
+    "                yield queue.pop(random.randrange(len(queue)))",
+    "list(regions.values())\n"
+    "        while queues:\n"
+    "            for queue in queues:\n"
+    "                yield queue.pop()",
+)
+@fails_without("swarm/finding/directory.py", "if len(groups) == exchange.MAX_PEERS:")
 def test_askers_are_introduced_to_different_members(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = crowd(monkeypatch, *(f"9.{number}.9.9" for number in range(1, 101)))
     told: Counter[str] = Counter()
@@ -211,6 +245,7 @@ def test_askers_are_introduced_to_different_members(monkeypatch: pytest.MonkeyPa
     assert set(told) == {peer(number) for number in range(2, 101)} and max(told.values()) < 65
 
 
+@fails_without("swarm/finding/directory.py", "regions.setdefault(entry.region, [])", 'regions.setdefault("", [])')
 def test_a_crowd_of_one_network_is_one_among_the_networks_that_are_introduced(monkeypatch: pytest.MonkeyPatch) -> None:
     campus, others = [f"9.9.{number}.9" for number in range(60)], [f"8.{number}.8.8" for number in range(20)]
     lab = crowd(monkeypatch, *campus, *others)
@@ -221,6 +256,7 @@ def test_a_crowd_of_one_network_is_one_among_the_networks_that_are_introduced(mo
     assert len(alone.directory.members(TAG, peer(1))) == MAX_PEERS, "a campus alone is introduced, too"
 
 
+@fails_without("swarm/finding/directory.py", "Recent(max_entries)", "Recent(10**9)")
 @in_trio()
 async def test_only_so_many_peers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(monkeypatch, 3)
@@ -233,6 +269,7 @@ SWARMS = st.sampled_from([TAG, OTHER_TAG])
 MEMBERS = st.dictionaries(st.integers(1, 30), st.tuples(SWARMS, st.integers(0, 3)), max_size=30)
 
 
+@fails_without("swarm/finding/directory.py", "if entry.tag == tag and entry.region", "if entry.region")
 @given(MEMBERS, st.sets(st.integers(1, 30)))
 @in_trio()
 async def test_all_members_are_drawn_once_and_in_turn(members: dict[int, tuple[bytes, int]], absent: set[int]) -> None:

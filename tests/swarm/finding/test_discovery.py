@@ -32,6 +32,7 @@ from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse
+from tests.defences.defence import fails_without
 from tests.swarm.conftest import Running
 from tests.swarm.finding.processes import Node, Relay
 from tests.swarm.host.victims import until
@@ -43,6 +44,14 @@ HOME = LocalNetworks(("192.168.1.5",), (ipaddress.ip_network("192.168.1.0/24"),)
 ALONE = LocalNetworks((), (), loopback=True)
 
 
+@fails_without(
+    "swarm/addresses.py", "if ip is None or (address.port < LOWEST_PORT and address.port != 443):", "if ip is None:"
+)
+@fails_without(
+    "swarm/addresses.py",
+    "return any(ip in network for network in self.subnets)\n\n    def may_name(",
+    "return True\n\n    def may_name(",
+)
 @pytest.mark.parametrize(
     ("address", "at_home", "alone"),
     [
@@ -72,6 +81,7 @@ def test_only_harmless_addresses_of_peers_are_dialled(address: str, at_home: boo
         assert ALONE.may_dial(parsed.via) is alone
 
 
+@fails_without("swarm/finding/peerbook.py", "if address.peer_id == self.own_id:")
 def test_failing_peers_are_tried_less_often_and_then_forgotten() -> None:
     clock = [0.0]
     book = PeerBook(OWN, clock=lambda: clock[0], rng=random.Random(1))
@@ -93,6 +103,11 @@ def test_failing_peers_are_tried_less_often_and_then_forgotten() -> None:
     assert 0.5 <= book.peers[OTHER].due - clock[0] <= 5, "a lost connection is made again soon"
 
 
+@fails_without(
+    "swarm/finding/peerbook.py", "if origin is Origin.PEER and self.unreached_from(source) >= MAX_FROM_ONE_SOURCE:"
+)
+@fails_without("swarm/finding/peerbook.py", "if len(self.peers) >= MAX_PEERS and not self._drop_one(origin):")
+@fails_without("swarm/finding/peerbook.py", "            del peer.addresses[MAX_ADDRESSES:]\n")
 def test_no_peer_can_fill_the_book(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peerbook, "MAX_PEERS", 64)
     book = PeerBook(OWN)
@@ -107,6 +122,11 @@ def test_no_peer_can_fill_the_book(monkeypatch: pytest.MonkeyPatch) -> None:
     assert peer(1) in book.peers and len(book.peers[peer(1)].addresses) == peerbook.MAX_ADDRESSES
 
 
+@fails_without(
+    "swarm/finding/peerbook.py",
+    "if worst is None or (worst.origin < origin and regions[worst.region] <= MAX_OF_REGION):",
+    "if worst is None:",
+)
 @pytest.mark.parametrize("origin", [Origin.BOOTSTRAP, Origin.MET])
 def test_peers_that_strangers_name_displace_no_better_ones(origin: Origin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peerbook, "MAX_PEERS", 3)
@@ -166,6 +186,11 @@ def reachable(address: Address) -> tuple[float, bool]:
     return 0.0, True
 
 
+@fails_without("swarm/finding/dialing.py", "if now - self._recent.get(key, -SAME_HOST_SECONDS) < SAME_HOST_SECONDS:")
+@fails_without(
+    "swarm/finding/dialing.py",
+    "                if not self._bucket.take():\n                    return list(peers.values())\n",
+)
 def test_a_node_does_not_flood_the_addresses_that_peers_name(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(monkeypatch)
     for number in range(1, 40):
@@ -193,6 +218,10 @@ async def test_a_peer_is_dialled_through_a_relay_that_is_not_connected_yet(monke
     assert not await lab.dialler.dial(RELAYED), "the relay may not be dialled again so soon"
 
 
+@fails_without(
+    "swarm/finding/dialing.py",
+    "                if len(self._dialling) + len(peers) >= MAX_DIALS:\n                    break\n",
+)
 def test_few_attempts_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     known = [direct_address("9.9.8.8", 4000 + number, peer(number)) for number in range(1, 20)]
     lab = Lab(monkeypatch, known, lambda address: (99.0, False))
@@ -237,6 +266,7 @@ def test_addresses_of_a_peer_are_tried_beside_each_other_and_relays_last(
     assert known.addresses[0] == reached and known.failures == 0
 
 
+@fails_without("swarm/finding/dialing.py", "if not trusted and not self._networks().may_dial(address.via):")
 @in_trio(0)
 async def test_addresses_that_a_peer_may_not_name_are_not_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(monkeypatch)
@@ -247,6 +277,12 @@ async def test_addresses_that_a_peer_may_not_name_are_not_dialled(monkeypatch: p
     assert lab.dialled == [private], "the owner may write down any"
 
 
+@fails_without("swarm/finding/peerbook.py", "max(MAX_OF_REGION, regions[peer.region])", "0")
+@fails_without(
+    "swarm/finding/peerbook.py",
+    "if peer.origin is not Origin.BOOTSTRAP and peer.peer_id not in anchors",
+    "if peer.origin is not Origin.BOOTSTRAP",
+)
 def test_a_crowd_of_one_region_pushes_no_other_peer_out_of_the_book_and_anchors_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -275,6 +311,7 @@ def test_a_crowd_of_one_region_pushes_no_other_peer_out_of_the_book_and_anchors_
     assert honest[0] in again.peers
 
 
+@fails_without("swarm/finding/peerbook.py", "for peer in proven[:ANCHORS]]", "for peer in proven]")
 def test_few_peers_are_never_forgotten_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peerbook, "MAX_PEERS", 20)
     book = PeerBook(OWN)
@@ -300,11 +337,17 @@ def dial_among(monkeypatch: pytest.MonkeyPatch, known: list[Address], inbound: S
     return [address.host for address in lab.dialled]
 
 
+@fails_without(
+    "swarm/finding/dialing.py",
+    "return Counter(place for peer_id, place in self._dialled.items() if self._is_member(peer_id))",
+    'return Counter("" for _ in self.members)',
+)
 def test_members_that_dial_in_end_no_dialling(unlimited: pytest.MonkeyPatch) -> None:
     known = [direct_address(f"8.{number}.8.8", 4001, peer(number)) for number in range(1, 20)]
     assert len(dial_among(unlimited, known, [peer(number) for number in range(100, 130)])) >= 6
 
 
+@fails_without("swarm/finding/dialing.py", "is_bootstrap or regions[peer.region] < MEMBERS_OF_REGION", "True")
 def test_dialled_members_are_of_several_regions_where_there_is_a_choice(unlimited: pytest.MonkeyPatch) -> None:
     crowd = [direct_address(f"9.9.{number}.9", 4001, peer(number)) for number in range(1, 60)]
     others = [direct_address(f"8.{number}.8.8", 4001, peer(100 + number)) for number in range(1, 10)]
@@ -319,6 +362,7 @@ def test_a_campus_behind_one_network_and_a_machine_alone_are_connected_as_well(u
         assert 6 <= len(dial_among(unlimited, known)) <= 8
 
 
+@fails_without("swarm/finding/dialing.py", "members = _members_that_count(regions)", "members = regions.total()")
 def test_members_of_one_region_that_came_first_leave_places_for_others(unlimited: pytest.MonkeyPatch) -> None:
     crowd = [direct_address(f"9.9.9.{number}", 4001, peer(number)) for number in range(1, 60)]
     others = [direct_address(f"8.{number}.8.8", 4001, peer(100 + number)) for number in range(1, 20)]
@@ -330,6 +374,7 @@ def test_members_of_one_region_that_came_first_leave_places_for_others(unlimited
     assert sum(address in others for address in lab.dialled) >= 4 and len(lab.dialled) <= 16
 
 
+@fails_without("swarm/finding/peerbook.py", "if reached < time.time() - SAVED_FOR:")
 def test_the_file_has_the_reached_peers_and_invalid_files_are_rejected() -> None:
     book = PeerBook(OWN)
     met = direct_address("8.8.8.8", 4001, OTHER)
@@ -382,6 +427,35 @@ def test_the_book_remembers_the_most_members_of_the_last_day_on_which_its_swarm_
     assert again.last == LastSeen(1, now) and again.changed
 
 
+@fails_without(
+    "swarm/wire/exchange.py",
+    'decode(data, MAX_FRAME_BYTES, "the exchange")\n    tag',
+    'decode(data, 2**30, "the exchange")\n    tag',
+)
+@fails_without(
+    "swarm/wire/exchange.py",
+    'decode(data, MAX_FRAME_BYTES, "the exchange")\n    member',
+    'decode(data, 2**30, "the exchange")\n    member',
+)
+@fails_without("swarm/wire/exchange.py", 'get_list(fields, "peers", MAX_PEERS)', 'get_list(fields, "peers", 999)')
+@fails_without(
+    "swarm/wire/exchange.py",
+    "if not isinstance(values, list) or len(values) > MAX_ADDRESSES:",
+    "if not isinstance(values, list):",
+)
+@fails_without(
+    "swarm/wire/exchange.py", "if not isinstance(seen, str) or len(seen) > 64:", "if not isinstance(seen, str):"
+)
+@fails_without("swarm/wire/exchange.py", " or not math.isfinite(seconds)")
+@fails_without("swarm/wire/exchange.py", "if address.relay and address.peer_id == sender", "if address.relay")
+@fails_without(
+    "swarm/wire/exchange.py", "if address.relay and address.peer_id == sender", "if address.peer_id == sender"
+)
+@fails_without(
+    "swarm/wire/exchange.py", "for address in group if address.peer_id == group[0].peer_id)", "for address in group)"
+)
+@fails_without("swarm/wire/exchange.py", "if not isinstance(probe, bool):")
+@fails_without("swarm/wire/exchange.py", "or not isinstance(seconds, int | float) or", "or")
 def test_exchange_round_trips_and_keeps_its_bounds() -> None:
     circuit = parse_address(f"/ip4/8.8.8.8/tcp/4001/p2p/{RELAY}/p2p-circuit/p2p/{OTHER}")
     request = ExchangeRequest(b"t" * 32, 4001, (circuit,), probe=True)
@@ -415,6 +489,7 @@ def test_exchange_round_trips_and_keeps_its_bounds() -> None:
     assert exchange.decode_response(msgpack.packb({**content, "new": 1, "peers": mixed})).peers == ((groups[0][0],),)
 
 
+@fails_without("swarm/wire/exchange.py", "if size > MAX_FRAME_BYTES:")
 def test_a_response_leaves_out_what_does_not_fit() -> None:
     relay = f"/dns/{'long.' * 28}example/tcp/4001/p2p/{RELAY}/p2p-circuit"
     groups = tuple((parse_address(f"{relay}/p2p/{peer(number + 1)}"),) * 4 for number in range(16))
@@ -422,11 +497,17 @@ def test_a_response_leaves_out_what_does_not_fit() -> None:
     assert len(data) <= exchange.MAX_FRAME_BYTES and 8 < len(exchange.decode_response(data).peers) < 16
 
 
+@fails_without(
+    "swarm/wire/exchange.py", "return self.time - min(max(self.time, sent), received)", "return self.time - received"
+)
 @pytest.mark.parametrize(("shown", "ahead"), [(100.0, 0.0), (103.0, 0.0), (99.0, -1.0), (110.0, 5.0)])
 def test_the_time_that_a_probe_takes_is_no_difference_of_clocks(shown: float, ahead: float) -> None:
     assert ExchangeResponse(True, "", None, shown).clock_ahead(sent=100.0, received=105.0) == ahead
 
 
+@fails_without("swarm/finding/mdns.py", "if len(txt) > MAX_TXT_BYTES:")
+@fails_without("swarm/finding/mdns.py", "if self.mark not in strings:")
+@fails_without("swarm/finding/mdns.py", "for address in addresses[:MAX_ADDRESSES]", "for address in addresses")
 def test_announcements_are_read_only_by_their_swarm() -> None:
     here, there = Announcement(b"t" * 32, OWN, 4001), Announcement(b"t" * 32, OTHER, 4002)
     txt = there.txt(HOME)
@@ -440,6 +521,10 @@ def test_announcements_are_read_only_by_their_swarm() -> None:
     assert len(here.read(many)) == mdns.MAX_ADDRESSES
 
 
+@fails_without(
+    "swarm/finding/mdns.py", "info.load_from_cache(zc)", "info = zc.get_service_info(type_, name, timeout=2000) or info"
+)
+@fails_without("swarm/finding/mdns.py", "Recent(MAX_SERVICES)", "Recent(10**9)")
 @in_trio()
 async def test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found(
     monkeypatch: pytest.MonkeyPatch,

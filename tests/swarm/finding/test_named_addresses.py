@@ -23,6 +23,7 @@ from sapo_edge.swarm.finding.circuit import HolePunch
 from sapo_edge.swarm.finding.outside import View
 from sapo_edge.swarm.finding.peerbook import Origin
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
+from tests.defences.defence import fails_without
 from tests.swarm.finding.fakes import ABROAD, HOME, OTHER, STRANGER, Connections, a_host, make_discovery, nobody
 from tests.swarm.loop import in_trio
 
@@ -65,6 +66,16 @@ def test_a_peer_of_a_private_network_may_name_its_addresses() -> None:
     assert not HOME.may_name(direct_address("192.168.1.50", 631, OTHER), ["192.168.1.7"]), "a printer's port"
 
 
+@fails_without(
+    "swarm/addresses.py",
+    "for network in map(_home_of, self.subnets) if ip in network]",
+    "for network in self.subnets if ip in network and not is_public(ip)]",
+)
+@fails_without(
+    "swarm/addresses.py",
+    "for network in map(_home_of, self.subnets) if ip in network]",
+    "for network in self.subnets if ip in network]",
+)
 @pytest.mark.parametrize(
     ("ip", "same"),
     [
@@ -91,6 +102,11 @@ def test_what_a_stranger_may_name_is_public(ip: Any, remotes: list[Any]) -> None
         assert ip.is_global and not ip.is_private and not ip.is_multicast and not ip.is_link_local
 
 
+@fails_without(
+    "swarm/addresses.py",
+    "return any(source in network for network in near for source in sources) if near else is_public(ip)",
+    "return True",
+)
 @pytest.mark.parametrize(("remote", "believed"), [(ABROAD, False), (None, False), ("192.168.1.7", True)])
 def test_a_strangers_private_addresses_do_not_enter_the_book(
     monkeypatch: pytest.MonkeyPatch, remote: str | None, believed: bool
@@ -106,6 +122,7 @@ def test_a_strangers_private_addresses_do_not_enter_the_book(
     assert len(discovery.book.peers[OTHER].addresses) == 1 + believed
 
 
+@fails_without("swarm/finding/visiting.py", "networks.may_name(one.via, remotes)", "networks.may_dial(one.via)")
 def test_a_visit_dials_no_private_address_of_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
     dialled = []
 
@@ -128,12 +145,19 @@ def test_a_visit_dials_no_private_address_of_a_stranger(monkeypatch: pytest.Monk
     assert str(PRINTER) == dialled[-1] and len(dialled) == 3
 
 
+@fails_without(
+    "swarm/finding/discovery.py",
+    "public = [address for address in machine if address.ip is not None and is_public(address.ip)]",
+    "public = machine",
+)
 def test_private_addresses_are_told_to_nobody_for_a_hole_punch(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = replace(HOME, addresses=("192.168.1.5", "fd12::5", "2a00:1::2", "2a00:1::3", "2a00:1::4"))
     discovery = make_discovery(monkeypatch, networks=machine)
     assert [address.host for address in discovery._own_addresses()] == ["2a00:1::2", "2a00:1::3"], "few of many"
 
 
+@fails_without("swarm/finding/discovery.py", "is_elsewhere and is_served and", "is_elsewhere and")
+@fails_without("swarm/finding/discovery.py", " and bool(self.confirmed())")
 @pytest.mark.parametrize("reached", [True, False])
 @pytest.mark.parametrize("member", [True, False])
 @pytest.mark.parametrize("remote", [ABROAD, "192.168.1.7", None])
@@ -148,6 +172,12 @@ def test_a_node_carries_for_members_from_elsewhere_while_others_reach_it(
     assert discovery._reserves_for(STRANGER) is (member and reached and remote == ABROAD)
 
 
+@fails_without("swarm/finding/circuit.py", 'if not may_punch(parse_address(f"{plain}/p2p/{peer_id}")):')
+@fails_without(
+    "swarm/addresses.py",
+    "for network in map(_home_of, self.subnets) if ip in network]",
+    "for network in self.subnets if ip in network and not is_public(ip)]",
+)
 @in_trio()
 async def test_no_hole_is_punched_to_a_private_address_or_one_of_the_owners_network(
     monkeypatch: pytest.MonkeyPatch,
@@ -162,6 +192,9 @@ async def test_no_hole_is_punched_to_a_private_address_or_one_of_the_owners_netw
     assert network.dialled == ["/ip4/9.9.9.9/tcp/9100"], "no mail server either"
 
 
+@fails_without("swarm/addresses.py", "self.is_local(address) and ")
+@fails_without("swarm/addresses.py", " and self.may_dial(address)")
+@fails_without("swarm/addresses.py", "address.relay is None and self.is_local", "self.is_local")
 @in_trio()
 async def test_only_addresses_of_the_local_network_are_taken_from_announcements(
     monkeypatch: pytest.MonkeyPatch,

@@ -16,6 +16,7 @@ from sapo_edge.swarm.finding import visiting
 from sapo_edge.swarm.finding.outside import MAX_VOICES, VALID_SECONDS, InboundWatch, Outside, View, agreed_difference
 from sapo_edge.swarm.router.portmap import Answer
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
+from tests.defences.defence import fails_without
 from tests.swarm.finding.fakes import make_discovery
 from tests.swarm.loop import in_trio
 
@@ -34,6 +35,8 @@ def outside(*views: View) -> Outside:
     return result
 
 
+@fails_without("swarm/finding/outside.py", "network = neighbourhood(self.remote)", "network = self.remote")
+@fails_without("swarm/finding/outside.py", "AGREE = 2", "AGREE = 1")
 def test_one_voice_does_not_drop_relay_places() -> None:
     told = outside(*(view(remote, reachable=False) for remote in ABROAD[:5]), view(ABROAD[5], reachable=True))
     assert told.is_reachable is False and told.reaches(4) is False
@@ -45,6 +48,9 @@ def test_one_voice_does_not_drop_relay_places() -> None:
     assert told.votes() == (1, 5)
 
 
+@fails_without(
+    "swarm/finding/outside.py", 'return "" if network == neighbourhood(self.seen) else network', "return network"
+)
 @pytest.mark.parametrize("remote", ["192.168.1.7", "127.0.0.1", "100.64.0.9", "fd12::7", "5.5.5.77", ""])
 def test_only_peers_of_another_network_say_that_others_reach_a_node(remote: str) -> None:
     views = [view(remote, reachable=True), view(remote, reachable=True, seen="192.168.1.5")]
@@ -61,6 +67,7 @@ def test_versions_of_ip_are_told_apart() -> None:
     assert outside(*(view(f"2a00:1:0:{n}::1", reachable=True, seen="2a01::5") for n in range(9))).reaches(6) is None
 
 
+@fails_without("swarm/finding/outside.py", "if votes >= AGREE and 2 * votes > seen.total():", "if votes >= AGREE:")
 def test_the_address_is_one_on_which_networks_agree() -> None:
     assert outside(view(ABROAD[0])).address(4) is None
     assert outside(view(ABROAD[0]), view(ABROAD[1], seen="6.6.6.6")).address(4) is None

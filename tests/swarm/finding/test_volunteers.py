@@ -31,6 +31,7 @@ from sapo_edge.swarm.joining.invite import Swarm
 from sapo_edge.swarm.rendezvous.rendezvous import MAX_PLACES, Place, Places, keys_at, volunteer_keys
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.tasks.source import TaskSource
+from tests.defences.defence import fails_without
 from tests.swarm.finding.fakes import ABROAD, MANIFEST, OTHER, OWN, STRANGER, SWARM, make_discovery
 from tests.swarm.loop import in_trio
 
@@ -124,6 +125,12 @@ def test_a_node_looks_for_volunteers_when_it_has_needed_them_for_a_while(lab: La
     assert lab.volunteers.lacks()
 
 
+@fails_without(
+    "swarm/finding/volunteers.py", "return list(best.values())[:MAX_VOLUNTEERS]", "return list(best.values())"
+)
+@fails_without(
+    "swarm/finding/volunteers.py", "best.setdefault(_region(place), place)", "best.setdefault(str(place), place)"
+)
 def test_a_node_takes_the_first_volunteers_of_its_swarms_order_one_of_each_region(lab: Lab) -> None:
     order = lab.sort(*places(8))
     lab.take(*reversed(order))
@@ -138,6 +145,11 @@ def test_a_node_takes_the_first_volunteers_of_its_swarms_order_one_of_each_regio
     assert not any(lab.take(*held, order[-1])) and len(lab.tried) == tried, "the last one is not bothered any more"
 
 
+@fails_without(
+    "swarm/finding/volunteers.py",
+    "return next(parts), next(parts), port",
+    "return hashlib.sha256(key + str(place).encode()).digest(), b'', port",
+)
 def test_neither_a_port_nor_a_key_brings_a_volunteer_forward(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = lab.sort(*places(2))
     assert all(lab.volunteers.rank(first) < lab.volunteers.rank((second[0], port)) for port in range(1024, 65536, 97))
@@ -164,6 +176,7 @@ def test_nodes_that_see_different_halves_of_volunteers_come_to_a_common_one(look
     assert common / trials >= least
 
 
+@fails_without("swarm/finding/volunteers.py", "if self._gives_place(peer_id) or not self._is_old(held)", "if True")
 def test_volunteers_are_left_that_give_no_place_or_are_not_needed(lab: Lab) -> None:
     order = lab.sort(*places(MAX_VOLUNTEERS))
     lab.silent.add(order[2])
@@ -191,6 +204,7 @@ def test_volunteers_are_left_that_give_no_place_or_are_not_needed(lab: Lab) -> N
     assert lab.left == [refusing, giver] and not lab.held(*order)
 
 
+@fails_without("swarm/finding/volunteers.py", " and not self._is_member(peer_id)\n        }", "\n        }")
 def test_a_member_is_no_volunteer(lab: Lab) -> None:
     (place,) = places(1)
     lab.members.add(peer_at(place))
@@ -203,6 +217,7 @@ def test_a_member_is_no_volunteer(lab: Lab) -> None:
     assert lab.connections and not lab.left and not lab.held(place), "it said so only once it was connected"
 
 
+@fails_without("swarm/finding/discovery.py", " if config.psk is None else []")
 def test_private_swarms_have_nothing_to_do_with_volunteers(monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"contacts": (("9.9.9.9", 1),), "carries": True, "volunteers": True}
     discovery = make_discovery(monkeypatch, psk=PSK, **options)
@@ -210,6 +225,11 @@ def test_private_swarms_have_nothing_to_do_with_volunteers(monkeypatch: pytest.M
     assert len(make_discovery(monkeypatch, **options).rendezvous.topics) == 2
 
 
+@fails_without(
+    "swarm/finding/discovery.py",
+    "return self._announced_port() if self._config.is_volunteer else 0",
+    "return self._announced_port()",
+)
 @pytest.mark.parametrize(("volunteers", "port"), [(True, 4001), (False, 0)])
 def test_only_who_agreed_and_is_reached_is_announced_as_a_volunteer(
     volunteers: bool, port: int, monkeypatch: pytest.MonkeyPatch
@@ -260,6 +280,11 @@ def test_a_node_needs_volunteers_while_nobody_of_its_swarm_carries_for_it(monkey
     assert not discovery._needs_volunteers()
 
 
+@fails_without(
+    "swarm/finding/discovery.py", "if not self._config.is_volunteer or self._hop is None:", "if self._hop is None:"
+)
+@fails_without("swarm/finding/discovery.py", "return len(others) < STRANGERS and", "return")
+@fails_without("swarm/finding/discovery.py", " and len(near) < STRANGERS_OF_NETWORK")
 def test_strangers_get_half_of_a_volunteers_places_and_a_network_half_of_these(monkeypatch: pytest.MonkeyPatch) -> None:
     networks = {STRANGER: "1", OTHER: "1"}
     holders: list[str] = []
@@ -381,6 +406,11 @@ async def test_who_is_alone_asks_a_new_volunteer_often_and_an_old_one_or_a_stran
     assert await count(1200.0) <= 6
 
 
+@fails_without(
+    "swarm/rendezvous/rendezvous.py",
+    "for place in sorted({*answer, *before}, key=self._order):",
+    "for place in [*before, *answer]:",
+)
 def test_ten_thousand_addresses_push_out_no_volunteer_that_comes_before_them(lab: Lab) -> None:
     everybody = [(f"5.{number // 40}.{number % 40}.1", 4001) for number in range(10_000)]
     first, *others = lab.sort(*everybody)

@@ -34,6 +34,7 @@ from sapo_edge.swarm.host.work import Payer, current_payer, paid_by
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.messages import MAX_MESSAGE_BYTES
+from tests.defences.defence import fails_without
 from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
 from tests.swarm.host.victims import frame, message_of
 from tests.swarm.loop import in_trio
@@ -80,6 +81,7 @@ def signed_message(sequence: int = 0) -> rpc_pb2.Message:
     return message_of(Identity(bytes([4]) * 32), b"data", TOPIC, bytes([sequence] * 8))
 
 
+@fails_without("swarm/host/gossip.py", "del prune.peers[:]", "pass")
 @in_trio(jumps=0)
 async def test_peers_named_in_a_prune_are_not_dialled() -> None:
     rpc = rpc_pb2.RPC()
@@ -88,6 +90,9 @@ async def test_peers_named_in_a_prune_are_not_dialled() -> None:
     assert kept.topicID == TOPIC and not kept.peers
 
 
+@fails_without("swarm/host/gossip.py", " if item.topicID == self.topic]", "]")
+@fails_without("swarm/host/gossip.py", "ours[:MAX_REPEATED]", "ours")
+@fails_without("swarm/host/gossip.py", "ihave.messageIDs[:MAX_CONTROL]", "ihave.messageIDs")
 @in_trio(jumps=0)
 async def test_control_messages_are_of_our_topic_and_few() -> None:
     rpc = rpc_pb2.RPC()
@@ -101,6 +106,7 @@ async def test_control_messages_are_of_our_topic_and_few() -> None:
     assert [len(ihave.messageIDs) for ihave in kept.ihave] == [MAX_CONTROL]
 
 
+@fails_without("swarm/host/gossip.py", "getattr(control, name)[:MAX_CONTROL]", "getattr(control, name)")
 @in_trio(jumps=0)
 async def test_looking_for_our_topic_in_a_frame_ends() -> None:
     rpc = rpc_pb2.RPC()
@@ -109,6 +115,7 @@ async def test_looking_for_our_topic_in_a_frame_ends() -> None:
     assert not (await Lab().kept(rpc)).graft
 
 
+@fails_without("swarm/host/gossip.py", " and announced.take()]", "]")
 @in_trio(jumps=0)
 async def test_announced_messages_are_limited_in_rate() -> None:
     """Each unknown id is asked for."""
@@ -124,6 +131,9 @@ async def test_announced_messages_are_limited_in_rate() -> None:
     assert sum(len(ihave.messageIDs) for ihave in (await lab.kept(rpc, OTHER)).ihave) == 4 * MAX_REPEATED
 
 
+@fails_without("swarm/host/gossip.py", "control.iwant[:1]", "control.iwant")
+@fails_without("swarm/host/gossip.py", " if asked.take()]", "]")
+@fails_without("swarm/host/gossip.py", "iwant.messageIDs[:MAX_CONTROL]", "iwant.messageIDs")
 @in_trio(jumps=0)
 async def test_requests_for_messages_are_limited_in_rate() -> None:
     lab, asked = Lab(), 0
@@ -138,6 +148,8 @@ async def test_requests_for_messages_are_limited_in_rate() -> None:
     assert (await lab.kept(rpc, OTHER)).iwant, "another neighbour has a rate of its own"
 
 
+@fails_without("swarm/host/gossip.py", "rpc.publish[:MAX_PUBLISHED]", "rpc.publish")
+@fails_without("swarm/host/gossip.py", "if controls.take():", "if True:")
 @in_trio(jumps=0)
 async def test_messages_and_subscriptions_are_limited_in_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     lab, pushed = Lab(), 0
@@ -159,6 +171,11 @@ async def test_messages_and_subscriptions_are_limited_in_rate(monkeypatch: pytes
     assert lab.subscriptions <= 2 * MAX_CONTROL + MAX_CONTROL / 4 * (trio.current_time() - started)
 
 
+@fails_without(
+    "swarm/host/gossip.py",
+    "if (delay := self._buckets(peer_id)[0].wait(1.0)) > 0:",
+    "if (delay := self._buckets(peer_id)[0].wait(1.0)) > 1e9:",
+)
 @in_trio(jumps=0)
 async def test_a_neighbour_that_sends_too_much_is_read_more_slowly() -> None:
     started = trio.current_time()
@@ -169,6 +186,7 @@ async def test_a_neighbour_that_sends_too_much_is_read_more_slowly() -> None:
     assert connection.unfinished == 0
 
 
+@fails_without("swarm/host/gossip.py", "if rpc.publish and self.meter.upload.exhausted():")
 @in_trio(jumps=0)
 async def test_nothing_is_forwarded_while_the_upload_cap_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[rpc_pb2.RPC] = []
@@ -182,6 +200,7 @@ async def test_nothing_is_forwarded_while_the_upload_cap_is_used_up(monkeypatch:
     assert lab.tally.counts == {"messages not forwarded: upload cap": 1}
 
 
+@fails_without("swarm/host/gossip.py", "def _check_equivocation(", "def _check_nothing(")
 @in_trio(jumps=0)
 async def test_messages_are_let_go_of_once_neighbours_can_no_longer_ask_for_them() -> None:
     def kept() -> int:
@@ -200,6 +219,9 @@ async def test_messages_are_let_go_of_once_neighbours_can_no_longer_ask_for_them
     assert kept() == before
 
 
+@fails_without(
+    "swarm/host/gossip.py", "with paid_by(self._payer(rpc_msg) or current_payer()):", "with paid_by(current_payer()):"
+)
 @in_trio(jumps=0)
 async def test_whoever_brings_a_message_pays_for_the_time_that_forwarding_it_takes(
     monkeypatch: pytest.MonkeyPatch,
@@ -223,6 +245,11 @@ async def test_whoever_brings_a_message_pays_for_the_time_that_forwarding_it_tak
     assert payers == [payer, None, None, None] and current_payer() is None
 
 
+@fails_without(
+    "swarm/host/gossip.py",
+    "if verdict is not Verdict.DECLINE:\n            self._mark_msg_seen(message)",
+    "self._mark_msg_seen(message)",
+)
 @in_trio(jumps=0)
 async def test_a_message_that_was_declined_may_come_from_another_neighbour() -> None:
     lab, message = Lab(), signed_message()
@@ -265,6 +292,12 @@ class Requests:
         return [message.from_id + message.seqno for message in self.messages]
 
 
+@fails_without("swarm/host/gossip.py", "queue.max_message_size = MAX_RPC_BYTES", "pass")
+@fails_without(
+    "swarm/host/gossip.py",
+    "for first in range(0, len(messages), MAX_PUBLISHED):",
+    "for first in range(0, len(messages), 1024):",
+)
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.sampled_from([0, 100, 20_000, MAX_MESSAGE_BYTES]), max_size=70))
 @example([46_000] * 8)
@@ -277,6 +310,11 @@ def test_an_honest_answer_is_read_as_it_is_written(sizes: list[int]) -> None:
     assert [message for frame in frames for message in frame.publish] == requests.messages
 
 
+@fails_without(
+    "swarm/host/gossip.py",
+    "dict.fromkeys(safe_bytes_from_hex(name) for name in iwant_msg.messageIDs)",
+    "[safe_bytes_from_hex(name) for name in iwant_msg.messageIDs]",
+)
 def test_a_message_that_is_requested_again_and_again_is_sent_once() -> None:
     requests = Requests(46_000)
     (wanted,) = requests.ids
@@ -284,6 +322,7 @@ def test_a_message_that_is_requested_again_and_again_is_sent_once() -> None:
     assert [len(frame.publish) for frame in requests.ask(*spellings, *[wanted] * 60, b"unknown")] == [1]
 
 
+@fails_without("swarm/host/gossip.py", "async def send_recent_messages(self", "async def send_all_recent_messages(self")
 @in_trio()
 async def test_who_subscribes_again_and_again_gets_no_more_than_an_address_may_have() -> None:
     """The library sends what is recent at each subscription, of which a peer may make 16 a second."""
@@ -297,6 +336,11 @@ async def test_who_subscribes_again_and_again_gets_no_more_than_an_address_may_h
     assert list(frames[0].publish) + list(frames[1].publish) == requests.messages[:8]
 
 
+@fails_without("swarm/host/gossip.py", "if self.meter.served.exhausted(address):")
+@fails_without(
+    "swarm/host/gossip.py",
+    "        self.meter.served.charge(address, sum(message.ByteSize() for message in messages))\n",
+)
 def test_small_requests_for_messages_return_no_more_than_an_address_may_have() -> None:
     requests = Requests(*[46_000] * 8)
     for _ in range(100):

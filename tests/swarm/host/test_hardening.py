@@ -32,6 +32,7 @@ from sapo_edge.swarm.host.gossip import CUT_OFF, MAX_RPC_BYTES, Gossip, Verdict
 from sapo_edge.swarm.host.traffic import UNREAD_BYTES, Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
+from tests.defences.defence import fails_without
 from tests.swarm.host.streams import FakeSocket
 from tests.swarm.host.victims import (
     MESHSUB,
@@ -93,6 +94,17 @@ ATTACKS: dict[Attack, str] = {
 """Attacks, and what counts them."""
 
 
+@fails_without(
+    "swarm/host/gossip.py",
+    "except Exception as error:  # noqa: BLE001 - one message must not end the service",
+    "except ZeroDivisionError as error:",
+)
+@fails_without(
+    "swarm/host/gossip.py",
+    "except Exception as error:  # noqa: BLE001 - a peer chooses what is read here",
+    "except ZeroDivisionError as error:",
+)
+@fails_without("swarm/host/hardening.py", "    host.get_network().set_stream_handler(contained)\n")
 @pytest.mark.parametrize("attack", ATTACKS)
 @in_trio()
 async def test_a_remote_peer_cannot_end_the_host(attack: Attack) -> None:
@@ -107,6 +119,7 @@ async def test_a_remote_peer_cannot_end_the_host(attack: Attack) -> None:
         assert {**victim.tally.counts, **victim.tally.faults}[ATTACKS[attack]] == 1
 
 
+@fails_without("swarm/host/hardening.py", "    manager.run_task = run_task\n")
 @in_trio()
 async def test_a_failing_task_of_a_library_service_ends_alone() -> None:
     async def fall() -> None:
@@ -120,6 +133,9 @@ async def test_a_failing_task_of_a_library_service_ends_alone() -> None:
         assert not victim.died.is_set()
 
 
+@fails_without(
+    "swarm/host/gossip.py", "async with lock:\n                return bool(", "if True:\n                return bool("
+)
 @in_trio()
 async def test_two_writers_of_one_stream_do_not_mix_their_frames() -> None:
     """Yamux gives a stream's frames of 64 KiB to whoever asks first."""
@@ -145,6 +161,10 @@ async def test_two_writers_of_one_stream_do_not_mix_their_frames() -> None:
         assert await mixed(weak) and not await mixed(victim)
 
 
+@fails_without(
+    "swarm/host/host.py",
+    "        sec_opt={TProtocol(NOISE): NoiseTransport(pair, noise_privkey=create_noise_key().private_key)},\n",
+)
 @in_trio()
 async def test_settings_that_the_library_gets_wrong() -> None:
     async with bare() as weak, hardened() as victim:
@@ -157,6 +177,11 @@ async def test_settings_that_the_library_gets_wrong() -> None:
         assert victim.pubsub.counter > 10**18 > 10**10 > weak.pubsub.counter
 
 
+@fails_without(
+    "swarm/host/gossip.py",
+    "read_varint_prefixed_bytes_limited(frame, MAX_RPC_BYTES)",
+    "read_varint_prefixed_bytes_limited(frame, 2**30)",
+)
 @in_trio()
 async def test_a_frame_is_bounded_before_it_is_read() -> None:
     async with hardened() as victim, attacker(victim) as host:
@@ -167,6 +192,12 @@ async def test_a_frame_is_bounded_before_it_is_read() -> None:
         assert await until(lambda: len(victim.received) == 1)
 
 
+@fails_without("swarm/host/host.py", "    bound_negotiations()\n")
+@fails_without(
+    "swarm/host/hardening.py",
+    "read_varint_prefixed_bytes_limited(stream, MAX_NEGOTIATED)",
+    "read_varint_prefixed_bytes_limited(stream, 2**40)",
+)
 @in_trio()
 async def test_a_negotiation_is_bounded_before_it_is_read() -> None:
     """Anybody who connects can begin one, and each stream begins with one."""
@@ -186,6 +217,11 @@ async def test_a_negotiation_is_bounded_before_it_is_read() -> None:
             assert await until(lambda: opened.muxed_stream.reset_received)
 
 
+@fails_without(
+    "swarm/host/traffic.py",
+    "with trio.CancelScope(shield=True, deadline",
+    "with trio.CancelScope(shield=False, deadline",
+)
 @in_trio()
 async def test_a_cancelled_write_leaves_no_half_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic, "WRITE_STALLED", 0.3)
@@ -212,6 +248,7 @@ async def test_a_cancelled_write_leaves_no_half_frame(monkeypatch: pytest.Monkey
     assert stalled.gone.is_set() and tally.counts["stalled sockets closed"] == 1
 
 
+@fails_without("swarm/host/traffic.py", "        self._meter.download.charge(len(data))\n")
 @in_trio()
 async def test_caps_limit_the_rate() -> None:
     now = [0.0]
@@ -245,6 +282,14 @@ async def test_bursts_are_paced_and_none_is_lost() -> None:
         assert "frames dropped: a neighbour is too slow" not in sender.tally.counts
 
 
+@fails_without(
+    "swarm/host/gossip.py", "and len(message.seqno) == 8 and self._signed(message):", "and len(message.seqno) == 8:"
+)
+@fails_without("swarm/host/gossip.py", "if inline and len(message.seqno)", "if len(message.seqno)")
+@fails_without("swarm/host/gossip.py", "and len(message.seqno) == 8 and", "and")
+@fails_without("swarm/host/gossip.py", "list(message.topicIDs) != [self.topic]\n            or ")
+@fails_without("swarm/host/gossip.py", "            or self._is_msg_seen(message)\n")
+@fails_without("swarm/host/gossip.py", "            or message.from_id == self.my_id.to_bytes()\n")
 @in_trio()
 async def test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_topic_and_no_more_than_once() -> None:
     async with hardened() as victim, attacker(victim) as host:
@@ -266,6 +311,7 @@ async def test_nothing_is_looked_at_that_its_publisher_did_not_sign_for_this_top
         assert [offence for _, offence in victim.blamed] == ["signature"] * 4
 
 
+@fails_without("swarm/host/gossip.py", "if verdict is not Verdict.ACCEPT:")
 @in_trio()
 async def test_only_what_is_accepted_is_forwarded() -> None:
     async with hardened() as victim, hardened() as next_one, attacker(victim) as host:
@@ -279,6 +325,7 @@ async def test_only_what_is_accepted_is_forwarded() -> None:
         assert next_one.received == [b"accept"]
 
 
+@fails_without("swarm/host/hardening.py", "if not await self._answered():")
 @in_trio()
 async def test_a_peer_that_gives_no_sign_of_life_is_dropped() -> None:
     async with hardened(keepalive=0.3) as victim, attacker(victim) as host, attacker(victim) as living:
@@ -292,6 +339,7 @@ async def test_a_peer_that_gives_no_sign_of_life_is_dropped() -> None:
         assert await until(lambda: list(victim.host.get_network().connections) == [living.get_id()])
 
 
+@fails_without("swarm/host/gossip.py", "if self.router.scorer.score(forwarder, [self.topic]) < CUT_OFF:")
 @in_trio()
 async def test_a_peer_that_sends_invalid_messages_is_cut_off_and_forgiven_later() -> None:
     async with hardened() as victim, attacker(victim) as host:
@@ -349,6 +397,10 @@ async def many_topics(host: IHost, victim: Victim) -> None:
     assert not router.ihave_message_limits and not router.graft_flood_tracking
 
 
+@fails_without("swarm/host/hardening.py", "if len(self) >= MAX_STREAMS:")
+@fails_without("swarm/host/hardening.py", "min(MAX_BUFFERED, self.meter.unread // 2)", "2**40")
+@fails_without("swarm/host/hardening.py", "self._announced + self.unfinished + sum(", "self._announced + sum(")
+@fails_without("swarm/host/hardening.py", "    yamux_module.MAX_WINDOW_SIZE = MAX_WINDOW\n")
 @pytest.mark.parametrize(
     ("attack", "dropped"), [(many_streams, True), (leave_unread, True), (unfinished_frames, True), (many_topics, False)]
 )
@@ -362,6 +414,8 @@ async def test_memory_that_a_peer_can_make_the_library_use_is_bounded(attack: At
         assert yamux.MAX_WINDOW_SIZE == hardening.MAX_WINDOW
 
 
+@fails_without("swarm/host/host.py", "    network.auto_connector.record_disconnect = lambda peer_id: None\n")
+@fails_without("swarm/host/hardening.py", "    network._handle_inbound_connection = upgrade\n")
 @in_trio()
 async def test_connections_leave_nothing_behind() -> None:
     """The library keeps the task and the slot of each inbound connection: after 250 it would refuse all others."""
@@ -405,6 +459,7 @@ async def elsewhere() -> AsyncIterator[tuple[Multiaddr, list[trio.SocketStream]]
         nursery.cancel_scope.cancel()
 
 
+@fails_without("swarm/host/host.py", "    network.retry_config = RetryConfig(max_retries=0)\n")
 @in_trio()
 async def test_a_dial_that_fails_is_not_repeated() -> None:
     """A node dials an address once in 10 s, whoever names it; the library tries four times."""
@@ -419,6 +474,9 @@ async def test_a_dial_that_fails_is_not_repeated() -> None:
         assert await dials(weak) > 1 and await dials(victim) == 1
 
 
+@fails_without(
+    "swarm/host/host.py", "    network.dial_peer = _dial_nobody\n    network.auto_connector.maybe_connect = _nothing\n"
+)
 @pytest.mark.parametrize("occasion", ["a peer leaves", "a stream to a peer that left"])
 @in_trio()
 async def test_the_library_dials_nobody(occasion: str) -> None:
@@ -439,6 +497,7 @@ async def test_the_library_dials_nobody(occasion: str) -> None:
         assert await dialled(weak) and not await dialled(victim)
 
 
+@fails_without("swarm/host/host.py", "psk=psk.hex() if psk else None,", "psk=None,")
 @in_trio()
 async def test_a_private_swarm_accepts_no_connection_without_its_key() -> None:
     key = secrets.token_bytes(32)

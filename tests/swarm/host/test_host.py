@@ -20,6 +20,7 @@ from sapo_edge.swarm.host.lean import be_lean
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
+from tests.defences.defence import fails_without
 from tests.swarm.loop import in_trio
 
 IDENTITY = Identity(bytes([1]) * 32)
@@ -29,6 +30,9 @@ def stranger() -> ID:
     return ID.from_string(Identity(secrets.token_bytes(32)).peer_id)
 
 
+@fails_without(
+    "swarm/host/host.py", 'raise PermissionError("the secret key is not revealed")', "return self._identity.secret"
+)
 def test_the_librarys_key_signs_and_reveals_nothing() -> None:
     key = IdentityKey(IDENTITY)
     assert key.get_public_key().verify(b"data", key.sign(b"data"))
@@ -37,6 +41,7 @@ def test_the_librarys_key_signs_and_reveals_nothing() -> None:
             reveal()
 
 
+@fails_without("swarm/host/host.py", "max_streams=MAX_STREAMS", "max_streams=10**9")
 @in_trio()
 async def test_the_library_refuses_no_connection_and_bounds_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_STREAMS", 3)
@@ -54,6 +59,7 @@ async def test_the_library_refuses_no_connection_and_bounds_streams(monkeypatch:
     await trio.lowlevel.checkpoint()
 
 
+@fails_without("swarm/host/host.py", "store.clear_peerdata(peer_id)", "pass")
 @in_trio()
 async def test_peers_that_left_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_REMEMBERED_PEERS", 3)
@@ -68,6 +74,8 @@ async def test_peers_that_left_are_forgotten(monkeypatch: pytest.MonkeyPatch) ->
     assert [peer for peer in store.peer_ids() if peer != host.get_id() and store.addrs(peer)] == [here]
 
 
+@fails_without("swarm/host/gossip.py", "del table[peer_id]", "pass")
+@fails_without("swarm/host/gossip.py", "for peer_id in table if peer_id not in connected]", "for peer_id in table]")
 @in_trio()
 async def test_the_mesh_forgets_peers_that_left() -> None:
     await trio.lowlevel.checkpoint()

@@ -29,6 +29,7 @@ from sapo_edge.swarm.host.identify import (
     bound_identify,
 )
 from sapo_edge.swarm.tally import NOTICE_INTERVAL, OTHER_VERSION, Tally
+from tests.defences.defence import fails_without
 from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
 from tests.swarm.host.victims import LOOPBACK, Hardened, bare_host, dial, frame, hardened, ignore, until
 from tests.swarm.loop import in_trio
@@ -59,6 +60,10 @@ async def peer_that_answers(victim: Hardened, data: bytes) -> AsyncIterator[IHos
         yield host
 
 
+@fails_without("swarm/host/identify.py", "    host._identify_peer = identify\n")
+@fails_without("swarm/host/identify.py", "answer.protocols[:MAX_PROTOCOLS]", "answer.protocols")
+@fails_without("swarm/host/identify.py", "answer.listen_addrs[:MAX_ADDRESSES]", "answer.listen_addrs")
+@fails_without("swarm/host/identify.py", "store.clear_peerdata(peer_id)", "pass")
 @in_trio()
 async def test_what_a_peer_says_is_bounded_and_forgotten_when_it_leaves() -> None:
     async with hardened() as victim:
@@ -75,6 +80,12 @@ async def test_what_a_peer_says_is_bounded_and_forgotten_when_it_leaves() -> Non
         assert not victim.tally.faults and REFUSED not in victim.tally.counts
 
 
+@fails_without("swarm/host/identify.py", "max_length=MAX_IDENTIFY_BYTES", "max_length=2**20")
+@fails_without(
+    "swarm/host/identify.py",
+    "except Exception:  # noqa: BLE001 - a peer chooses what it answers",
+    "except ZeroDivisionError:",
+)
 @pytest.mark.parametrize("data", [answer(1, 1, MAX_IDENTIFY_BYTES), b"\xff" * 40], ids=["too long", "garbage"])
 @in_trio()
 async def test_an_answer_that_is_none_is_not_kept(data: bytes) -> None:
@@ -85,6 +96,13 @@ async def test_an_answer_that_is_none_is_not_kept(data: bytes) -> None:
         assert not victim.tally.faults and not victim.died.is_set()
 
 
+@fails_without("swarm/host/identify.py", "[name for name in names if len(name) <= MAX_ADDRESS_BYTES]", "names")
+@fails_without("swarm/host/identify.py", "if not 0 < len(raw) <= MAX_ADDRESS_BYTES:", "if not raw:")
+@fails_without(
+    "swarm/host/identify.py",
+    "except Exception:  # noqa: BLE001 - the library raises whatever its codecs raise",
+    "except ZeroDivisionError:",
+)
 @in_trio()
 async def test_names_and_addresses_that_are_too_long_or_unreadable_are_left_out() -> None:
     async with hardened() as victim:
@@ -125,6 +143,7 @@ def test_the_owner_is_told_once_that_there_may_be_a_newer_version() -> None:
     assert isinstance(notice, Notice) and "update" in notice.text and notice.level == "warning"
 
 
+@fails_without("swarm/host/identify.py", "    host.remove_stream_handler(ID_PUSH)\n")
 @in_trio()
 async def test_nothing_is_accepted_that_a_peer_pushes() -> None:
     async with hardened() as victim, peer_that_answers(victim, answer(1, 1)) as host:
@@ -132,6 +151,7 @@ async def test_nothing_is_accepted_that_a_peer_pushes() -> None:
             await host.new_stream(victim.peer_id, [ID_PUSH])
 
 
+@fails_without("swarm/host/identify.py", "with trio.fail_after(IDENTIFY_SECONDS):", "if True:")
 @in_trio(jumps=0.03)
 async def test_a_peer_that_says_nothing_holds_nothing_up() -> None:
     host = bare_host()
@@ -174,6 +194,7 @@ class Answering(FakeHost):
         return self.stream
 
 
+@fails_without("swarm/host/identify.py", "if peer_id in host.get_network().connections:", "if True:")
 @pytest.mark.parametrize("left", [False, True])
 @in_trio()
 async def test_what_arrives_after_a_peer_left_is_not_kept(left: bool) -> None:
@@ -190,6 +211,7 @@ async def test_what_arrives_after_a_peer_left_is_not_kept(left: bool) -> None:
     assert host.store.has_peer(connection.peer_id) is not left
 
 
+@fails_without("swarm/host/identify.py", " and connection.muxed_conn.get_remote_address() is not None:", ":")
 @pytest.mark.parametrize(("remote", "heard"), [("192.0.2.7", 1), (None, 0)])
 @in_trio()
 async def test_who_comes_through_a_relay_does_not_say_where_this_node_is(remote: str | None, heard: int) -> None:

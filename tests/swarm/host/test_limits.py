@@ -14,6 +14,7 @@ from multiaddr import Multiaddr
 
 from sapo_edge.swarm.host.traffic import Meter, MeteredTCP
 from sapo_edge.swarm.tally import Tally
+from tests.defences.defence import fails_without
 from tests.swarm.host.victims import attacker, hardened, ignore
 from tests.swarm.loop import in_trio
 
@@ -24,6 +25,7 @@ SKIPPED = 0.03
 """Idle seconds after which time passes at once: real sockets answer sooner."""
 
 
+@fails_without("swarm/host/host.py", "UPGRADE_SECONDS = 10.0", "UPGRADE_SECONDS = 20.0")
 @in_trio(SKIPPED)
 async def test_a_handshake_has_ten_seconds() -> None:
     async with hardened() as victim:
@@ -35,6 +37,7 @@ async def test_a_handshake_has_ten_seconds() -> None:
         assert 9 < trio.current_time() - started < 11
 
 
+@fails_without("swarm/host/traffic.py", "WRITE_STALLED = 30.0", "WRITE_STALLED = 60.0")
 @in_trio(SKIPPED)
 async def test_a_write_without_progress_has_thirty_seconds() -> None:
     tally = Tally()
@@ -49,6 +52,7 @@ async def test_a_write_without_progress_has_thirty_seconds() -> None:
         nursery.cancel_scope.cancel()
 
 
+@fails_without("swarm/host/hardening.py", "        self.backlog.charge(length)\n")
 @in_trio(SKIPPED)
 async def test_unread_data_of_all_connections_has_seven_mib() -> None:
     most = 0

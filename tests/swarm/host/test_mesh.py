@@ -16,6 +16,7 @@ from libp2p.pubsub.pb import rpc_pb2
 
 from sapo_edge.swarm.host import host as host_module
 from sapo_edge.swarm.host.gossip import MAX_MESH, MIN_DIALLED
+from tests.defences.defence import fails_without
 from tests.swarm.host.victims import (
     LOOPBACK,
     TOPIC,
@@ -109,6 +110,11 @@ async def make_lab(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
         victim.meter.abort_all()
 
 
+@fails_without(
+    "swarm/host/gossip.py",
+    "if sender_peer_id not in mesh and len(mesh) >= MAX_MESH and not self._is_dialled(sender_peer_id):",
+)
+@fails_without("swarm/host/gossip.py", "def _perform_opportunistic_grafting(", "def _perform_nothing(")
 @pytest.mark.parametrize("protocol", [PROTOCOL_ID_V11, PROTOCOL_ID])
 @in_trio()
 async def test_grafts_do_not_multiply_what_is_forwarded(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +136,9 @@ async def test_grafts_do_not_multiply_what_is_forwarded(protocol: str, monkeypat
         assert await until(lambda: set(dialled) < lab.mesh, PATIENCE), "those that this node chose itself always get in"
 
 
+@fails_without(
+    "swarm/host/gossip.py", "return random.choice(most) if len(most) > len(own) + 1 else None", "return None"
+)
 @in_trio()
 async def test_one_machine_makes_room_in_a_full_mesh_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     async with make_lab(monkeypatch) as lab:
@@ -141,6 +150,7 @@ async def test_one_machine_makes_room_in_a_full_mesh_for_others(monkeypatch: pyt
         assert len(lab.mesh) == MAX_MESH
 
 
+@fails_without("swarm/host/gossip.py", "missing = MIN_DIALLED - sum(map(self._is_dialled, mesh))", "missing = 0")
 @in_trio()
 async def test_a_crowd_in_the_mesh_does_not_keep_out_peers_that_this_node_dialled(
     monkeypatch: pytest.MonkeyPatch,

@@ -13,6 +13,7 @@ from libp2p.pubsub.pb import rpc_pb2
 from libp2p.utils.varint import encode_uvarint
 
 from sapo_edge.swarm.host.gossip import MAX_RPC_BYTES
+from tests.defences.defence import fails_without
 from tests.swarm.host.victims import TOPIC, Hardened, attacker, bare_host, dial, frame, hardened, send, signed, until
 from tests.swarm.loop import in_trio
 
@@ -39,6 +40,7 @@ def memory() -> float:
     return float(psutil.Process().memory_info().rss / 2**20)
 
 
+@fails_without("swarm/host/gossip.py", "        message = signed_part(message)\n")
 @pytest.mark.parametrize("number", [6, 15], ids=["key", "unknown field"])
 @in_trio()
 async def test_a_message_is_forwarded_and_kept_without_what_nobody_signed(number: int) -> None:
@@ -59,6 +61,7 @@ async def test_a_message_is_forwarded_and_kept_without_what_nobody_signed(number
         assert not victim.blamed and not reader.blamed
 
 
+@fails_without("swarm/host/gossip.py", "        message = signed_part(message)\n")
 @in_trio()
 async def test_nothing_is_kept_of_what_surrounds_a_message() -> None:
     """Parsed, two bytes become a hundred; and a part of what was parsed keeps all of it."""
@@ -71,6 +74,11 @@ async def test_nothing_is_kept_of_what_surrounds_a_message() -> None:
         assert memory() - before < 50
 
 
+@fails_without(
+    "swarm/host/gossip.py",
+    "await self._process(rpc_pb2.RPC.FromString(data), peer_id)",
+    "stream.frame = rpc_pb2.RPC.FromString(data)\n            await self._process(stream.frame, peer_id)",
+)
 @in_trio()
 async def test_a_connection_that_is_silent_holds_no_frame() -> None:
     async with attacked() as (victim, _, host), contextlib.AsyncExitStack() as stack:
@@ -82,6 +90,7 @@ async def test_a_connection_that_is_silent_holds_no_frame() -> None:
         assert memory() - before < 50
 
 
+@fails_without("swarm/host/gossip.py", "len(name) == ID_BYTES and ")
 @in_trio()
 async def test_ids_that_are_none_are_not_asked_for() -> None:
     """A long one that is announced would come back as a request."""
@@ -95,6 +104,7 @@ async def test_ids_that_are_none_are_not_asked_for() -> None:
         assert victim.meter.sent - before < 20_000
 
 
+@fails_without("swarm/host/gossip.py", "earlier.cancel()", "pass")
 @in_trio()
 async def test_only_the_last_stream_of_a_peer_is_read() -> None:
     """Each one can hold a frame that never ends."""

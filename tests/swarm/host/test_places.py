@@ -46,6 +46,7 @@ from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.joining.invite import MAX_ADDRESSES
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.visits.relay import PROCESSOR, RelayConfig
+from tests.defences.defence import fails_without
 from tests.fakes import Clock
 from tests.swarm.host.streams import FakeSocket
 from tests.swarm.host.victims import LOOPBACK, ignore, until
@@ -97,6 +98,12 @@ def test_the_origin_of_an_address(one: str, other: str, same_address: bool, same
     assert (first.network == second.network) is same_network
 
 
+@fails_without("swarm/host/places.py", "if self._addresses[origin.address] > self._per_address:")
+@fails_without(
+    "swarm/host/places.py",
+    "return self._networks[origin.network], self._addresses[origin.address]",
+    "return 0, self._addresses[origin.address]",
+)
 @given(st.lists(st.one_of(HOSTS, st.integers(0, 30)), max_size=60), st.integers(1, 8), st.integers(1, 8))
 @example(["9.9.1.1"] * 2, 8, 1)
 @example(["9.9.1.1", "9.9.1.2", "9.9.2.1", "9.9.3.1"], 3, 8)
@@ -123,6 +130,8 @@ def test_places_are_bounded_and_fair(steps: list[str | int], total: int, per_add
             assert left[shrunk] + 1 == max([*left.values(), left[shrunk] + 1]), "one of a largest network goes"
 
 
+@fails_without("swarm/host/places.py", "del counter[name]", "pass")
+@fails_without("swarm/host/places.py", "del self._network_of[origin.address]", "pass")
 def test_nothing_is_kept_of_addresses_that_left() -> None:
     places: Places[int] = Places(8, 8)
     tracemalloc.start()
@@ -135,6 +144,7 @@ def test_nothing_is_kept_of_addresses_that_left() -> None:
         tracemalloc.stop()
 
 
+@fails_without("swarm/host/places.py", "return max(reversed(self._origins), key=self._crowd)", "return holder")
 @in_trio()
 async def test_a_newcomer_gets_the_place_of_one_of_many_sockets() -> None:
     tally = Tally()
@@ -152,6 +162,8 @@ async def test_a_newcomer_gets_the_place_of_one_of_many_sockets() -> None:
     assert await meter.admits(meter.open(FakeSocket("9.9.9.5", 9), inbound=True))
 
 
+@fails_without("swarm/host/hardening.py", "MAX_STREAMS = 64", "MAX_STREAMS = 256")
+@fails_without("swarm/host/host.py", "MAX_CONNECTIONS = 256", "MAX_CONNECTIONS = 64")
 @in_trio()
 async def test_three_machines_do_not_fill_a_node() -> None:
     meter = Meter(0, 0, Tally())
@@ -181,6 +193,7 @@ async def listening(meter: Meter) -> AsyncIterator[int]:
     await listener.close()
 
 
+@fails_without("swarm/host/traffic.py", "if work.arriving.exhausted():")
 @in_trio()
 async def test_a_flood_of_connections_gets_a_share_of_processor_time_and_no_more() -> None:
     async def connect(port: int) -> None:
@@ -203,6 +216,8 @@ async def test_a_flood_of_connections_gets_a_share_of_processor_time_and_no_more
         assert 5 <= tally.counts["sockets refused"] <= 45, "0.15 s, of which each takes 4 ms"
 
 
+@fails_without("swarm/host/traffic.py", "if self._places.is_full_for(host):")
+@fails_without("swarm/host/traffic.py", "if self._arrivals.delay(host) > LONGEST_WAIT:")
 @pytest.mark.parametrize(
     ("capacity", "reason"),
     [
@@ -233,6 +248,20 @@ async def test_nothing_is_made_for_a_connection_that_is_turned_away(
         assert len(opened) == 1 and tally.counts[reason] == 3
 
 
+@fails_without(
+    "swarm/host/traffic.py",
+    'self.tally.count("sockets refused: rate")\n'
+    "            return False\n"
+    "        if displaced is not None:\n"
+    '            self.tally.count("sockets displaced")\n'
+    "            displaced.abort()",
+    'self.tally.count("sockets refused: rate")\n'
+    "        if displaced is not None:\n"
+    '            self.tally.count("sockets displaced")\n'
+    "            displaced.abort()\n"
+    "        if delay is None:\n"
+    "            return False",
+)
 @in_trio()
 async def test_who_is_refused_for_the_rate_displaces_nobody() -> None:
     meter = Meter(0, 0, Tally(), Capacity(places=2, per_address=2, per_second=0.01, burst=2.0))
@@ -332,6 +361,7 @@ def test_200_nodes_of_a_campus_join_while_one_address_floods(
     assert floor.joined == members, f"{floor.joined} have joined after {seconds} s"
 
 
+@fails_without("swarm/host/places.py", "if delay > LONGEST_WAIT:")
 def test_arrivals_have_a_rate() -> None:
     clock = Clock()
     arrivals = Arrivals(Capacity(1000, 500, per_second=10.0, burst=8.0), clock)
@@ -340,6 +370,9 @@ def test_arrivals_have_a_rate() -> None:
     assert turns == sorted(turns) and turns[-1] <= LONGEST_WAIT
 
 
+@fails_without(
+    "swarm/host/places.py", "self._rate = self._per_second / (max(1, busy) + 1)", "self._rate = self._per_second / 2"
+)
 @pytest.mark.parametrize("networks", [1, 3, 30])
 def test_the_rate_holds_for_all_networks_together(networks: int) -> None:
     clock, admitted = Clock(), 0
@@ -371,6 +404,7 @@ class Connection:
         backlog.charge(size)
 
 
+@fails_without("swarm/host/places.py", "(sources[connection.source], unread[connection])", "unread[connection]")
 def test_many_small_backlogs_of_one_address_end_before_a_large_one_of_another() -> None:
     tally, honest, hostile = Tally(), Connection("9.9.9.9"), [Connection("8.8.8.8") for _ in range(10)]
     backlog = Backlog(tally, LIMIT)
@@ -397,6 +431,7 @@ def test_who_leaves_is_not_counted() -> None:
     assert not first.ended and not second.ended
 
 
+@fails_without("swarm/host/places.py", "while excess > 0:")
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(300, 900)), min_size=40, max_size=100))
 def test_the_bound_holds(arrivals: list[tuple[int, int]]) -> None:
     backlog = Backlog(Tally(), LIMIT)
@@ -411,6 +446,7 @@ def test_the_bound_holds(arrivals: list[tuple[int, int]]) -> None:
         assert sum(connection.unread for connection in connections) < LIMIT + LIMIT // 8
 
 
+@fails_without("swarm/host/hardening.py", "Backlog(meter.tally, meter.unread)", "Backlog(meter.tally)")
 def test_a_node_holds_less_unread_data_than_a_relay() -> None:
     backlog = safe_yamux(Meter(0, 0, Tally()), 15.0).backlog
     peers = [Connection(f"9.9.9.{number}") for number in range(16)]

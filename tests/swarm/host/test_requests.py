@@ -17,6 +17,7 @@ from sapo_edge.swarm.host import requests
 from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer, request
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
+from tests.defences.defence import fails_without
 from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
 from tests.swarm.host.victims import attacker, hardened, until
 from tests.swarm.loop import in_trio
@@ -51,6 +52,12 @@ async def pair(blamed: list[tuple[str, str]]) -> AsyncIterator[tuple[IHost, str,
         yield client, str(server.peer_id), tally
 
 
+@fails_without("swarm/host/requests.py", ' if self._buckets.of(peer_id).take() else "rate"')
+@fails_without("swarm/host/requests.py", "if displaced is place:")
+@fails_without("swarm/host/requests.py", "refusal = self._other_refusal(peer_id)", 'refusal = ""')
+@fails_without("swarm/host/requests.py", "if size > limit:")
+@fails_without("swarm/host/requests.py", "with trio.fail_after(self._protocol.read_seconds):", "if True:")
+@fails_without("swarm/host/requests.py", '                self._blame(peer_id, "request")\n')
 @in_trio()
 async def test_requests_are_bounded_and_refusals_are_counted() -> None:
     blamed: list[tuple[str, str]] = []
@@ -86,6 +93,11 @@ async def test_requests_are_bounded_and_refusals_are_counted() -> None:
     }  # fmt: skip
 
 
+@fails_without(
+    "swarm/host/requests.py",
+    "with trio.fail_after(self._protocol.total_seconds):\n            await write_frame(stream, response)",
+    "if True:\n            await write_frame(stream, response)",
+)
 @in_trio()
 async def test_a_peer_that_does_not_read_its_response_holds_no_place_for_long() -> None:
     tally = Tally()
@@ -99,6 +111,8 @@ async def test_a_peer_that_does_not_read_its_response_holds_no_place_for_long() 
     assert tally.counts == {"echoes refused: too slow": 1}
 
 
+@fails_without("swarm/host/requests.py", "with trio.fail_after(protocol.answer_seconds):", "if True:")
+@fails_without("swarm/host/requests.py", "with trio.fail_after(protocol.total_seconds):", "if True:")
 @pytest.mark.parametrize("beginning", [b"", b"\0\0\0\x09x"], ids=["nothing", "a beginning"])
 @in_trio()
 async def test_a_peer_that_does_not_answer_is_not_waited_for_for_long(beginning: bytes) -> None:
@@ -114,6 +128,7 @@ async def test_a_peer_that_does_not_answer_is_not_waited_for_for_long(beginning:
             await request(client, str(server.peer_id), within, b"hello")
 
 
+@fails_without("swarm/host/requests.py", "displaced.cancel()", "pass")
 @in_trio()
 async def test_one_machine_does_not_keep_others_from_being_served() -> None:
     tally, host = Tally(), FakeHost()
@@ -135,6 +150,7 @@ async def test_one_machine_does_not_keep_others_from_being_served() -> None:
     assert tally.counts == {"echoes refused: busy": 1, "echoes refused: displaced": 1, "echoes served": 1}
 
 
+@fails_without("swarm/host/requests.py", "Buckets(MAX_REMEMBERED_PEERS,", "Buckets(10**9,")
 @in_trio(jumps=0)
 async def test_the_oldest_rates_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A peer that has used up its rate may ask again once three others have asked: there is no memory for more."""

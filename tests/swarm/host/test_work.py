@@ -30,6 +30,7 @@ from sapo_edge.swarm.host.work import (
 )
 from sapo_edge.swarm.member.session import NEWCOMERS_CHECK, NEWCOMERS_CHECK_BURST
 from sapo_edge.swarm.tally import Tally
+from tests.defences.defence import fails_without
 from tests.fakes import Clock
 from tests.swarm.host.streams import FakeSocket
 from tests.swarm.host.victims import LOOPBACK, address_of, bare_host, dial, hardened, until
@@ -40,11 +41,18 @@ SLOW = TProtocol("/slow")
 DELAYED = "reads delayed: the address has used up its processor time"
 
 
+@fails_without("swarm/host/work.py", "COMMON, COMMON_BURST = 0.12, 0.3", "COMMON, COMMON_BURST = 0.5, 0.3")
 def test_ten_addresses_get_a_quarter_of_a_core_at_most() -> None:
     assert ARRIVING_SHARE + COMMON + 10 * SHARE <= 0.25
     assert ARRIVING_BURST + COMMON_BURST + 10 * SHARE_BURST <= 10.0, "at once, seconds"
 
 
+@fails_without(
+    "swarm/member/session.py",
+    "NEWCOMERS_CHECK, NEWCOMERS_CHECK_BURST = 0.015, 0.2",
+    "NEWCOMERS_CHECK, NEWCOMERS_CHECK_BURST = 0.05, 0.2",
+)
+@fails_without("swarm/host/work.py", "COMMON, COMMON_BURST = 0.12, 0.3", "COMMON, COMMON_BURST = 0.12, 4.0")
 def test_six_addresses_get_no_more_in_any_half_minute() -> None:
     addresses = COMMON_BURST + 30 * (COMMON + 6 * SHARE)
     assert addresses <= 30 * 0.19
@@ -53,6 +61,7 @@ def test_six_addresses_get_no_more_in_any_half_minute() -> None:
     assert addresses + arrivals + checks <= 30 * 0.25 + 1e-9
 
 
+@fails_without("swarm/host/work.py", "now = self._clock()", "now = self._clock()\n        self._ended = now - 1e-6")
 @in_trio()
 async def test_all_that_the_event_loop_does_for_an_address_is_charged_to_it() -> None:
     """Short steps cost less than the event loop's own work for them."""
@@ -68,6 +77,8 @@ async def test_all_that_the_event_loop_does_for_an_address_is_charged_to_it() ->
     assert 0.9 * spent < ledger.charged["busy"] < 1.1 * spent + 0.01
 
 
+@fails_without("swarm/host/work.py", "self._spend(address, seconds)", "pass")
+@fails_without("swarm/host/work.py", "if work is self:", "if True:")
 @in_trio()
 async def test_what_a_task_and_those_that_it_starts_do_is_charged_to_their_address() -> None:
     work = Work(Shares(0.0, 0.0, 1e-9, 0.1))
@@ -94,6 +105,8 @@ async def test_what_a_task_and_those_that_it_starts_do_is_charged_to_their_addre
     trio.lowlevel.remove_instrument(work)
 
 
+@fails_without("swarm/host/work.py", "self._pending[address] = seconds", "pass")
+@fails_without("swarm/host/work.py", "elif len(self._pending) < MAX_PENDING:", "else:")
 def test_short_steps_add_up_and_few_are_remembered() -> None:
     clock = Clock()
     work = Work(Shares(0.0, 0.0, 1e-9, FLUSH_SECONDS), clock)
@@ -121,6 +134,7 @@ async def is_read(meter: Meter, host: str) -> bool:
     return False
 
 
+@fails_without("swarm/host/traffic.py", "busy = self._meter.work.wait(self.address)", "busy = 0.0")
 @pytest.mark.parametrize(
     ("busy", "same", "other"),
     [("192.0.2.1", "192.0.2.1", "192.0.2.2"), ("2001:db8:1:1::1", "2001:db8:1:1:ffff::2", "2001:db8:1:2::1")],
@@ -139,6 +153,7 @@ async def test_an_address_that_has_used_up_its_time_is_not_read_and_others_are(
     assert meter.tally.counts[DELAYED] == 2
 
 
+@fails_without("swarm/host/traffic.py", "min(max(delay, SHORTEST_DELAY), LONGEST_DELAY)", "min(delay, LONGEST_DELAY)")
 @in_trio()
 async def test_a_delayed_read_is_not_tried_again_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     meter = Meter(0, 0, Tally())
@@ -167,6 +182,30 @@ class _Ledger:
         return 0.0
 
 
+@fails_without("swarm/host/traffic.py", "                self._meter.work.attribute_to(metered.address)\n")
+@fails_without(
+    "swarm/host/host.py",
+    "trio.lowlevel.add_instrument(meter.work)\n"
+    "            async with trio.open_nursery() as nursery:\n"
+    '                contain_tasks(host.get_network(), "network", nursery, meter.tally)\n'
+    "                yield nursery\n"
+    "                nursery.cancel_scope.cancel()\n"
+    "        finally:\n"
+    "            trio.lowlevel.remove_instrument(meter.work)",
+    "async with trio.open_nursery() as nursery:\n"
+    '                contain_tasks(host.get_network(), "network", nursery, meter.tally)\n'
+    "                yield nursery\n"
+    "                nursery.cancel_scope.cancel()\n"
+    "        finally:",
+)
+@fails_without(
+    "swarm/host/hardening.py",
+    "metered.upgraded = True\n            self.meter.work.attribute_to(metered.address)",
+    "metered.upgraded = True",
+)
+@fails_without(
+    "swarm/host/hardening.py", "        if metered is not None:\n            meter.work.attribute_to(metered.address)\n"
+)
 @pytest.mark.parametrize("place", ["handshake", "connection", "stream"])
 @in_trio()
 async def test_all_that_a_connection_does_is_charged_to_its_address(

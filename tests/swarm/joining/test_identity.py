@@ -15,6 +15,7 @@ from sapo_edge.swarm.joining import identity
 from sapo_edge.swarm.joining.identity import Identity, backup, peer_id_of, public_key_of, readable_name, restore, verify
 from sapo_edge.swarm.joining.invite import swarm_id
 from sapo_edge.swarm.wire.exchange import swarm_tag
+from tests.defences.defence import fails_without
 from tests.swarm.wire.make_vectors import vectors
 
 US = Identity(b"\x07" * 32)
@@ -42,6 +43,11 @@ def test_a_swarm_has_the_id_and_topic_of_the_vectors(vector: dict[str, str]) -> 
     assert swarm_tag(manifest, key, "peers").hex() == vector["peers_tag"]
 
 
+@fails_without(
+    "swarm/joining/identity.py",
+    "except BadSignatureError:\n        return False",
+    "except BadSignatureError:\n        return True",
+)
 @settings(deadline=None)
 @given(st.binary(min_size=32, max_size=32), st.binary(max_size=100), st.integers(0, 511))
 def test_a_signature_is_valid_only_for_its_key_and_data(secret: bytes, data: bytes, bit: int) -> None:
@@ -54,6 +60,7 @@ def test_a_signature_is_valid_only_for_its_key_and_data(secret: bytes, data: byt
     assert verify(US.public_key, data, signature) is (signer == US)
 
 
+@fails_without("swarm/joining/identity.py", "if len(public_key) != KEY_BYTES or len(signature) != SIGNATURE_BYTES:")
 @pytest.mark.parametrize(
     "key, signature", [(b"", bytes(64)), (bytes(31), bytes(64)), (bytes(32), b""), (bytes(32), bytes(65))]
 )
@@ -61,6 +68,7 @@ def test_malformed_keys_and_signatures_verify_nothing(key: bytes, signature: byt
     assert not verify(key, b"", signature)
 
 
+@fails_without("swarm/joining/identity.py", " or peer_id_of(public_key) != peer_id:", ":")
 @pytest.mark.parametrize(
     "text",
     [
@@ -81,12 +89,14 @@ def test_a_key_has_exactly_one_id(text: str) -> None:
         public_key_of(text)
 
 
+@fails_without("swarm/joining/identity.py", "@lru_cache(maxsize=4096)", "@lru_cache(maxsize=None)")
 def test_so_many_ids_that_others_make_up_are_remembered() -> None:
     for number in range(5000):
         assert public_key_of(peer_id_of(number.to_bytes(32, "big")))
     assert public_key_of.cache_info().currsize <= 4096
 
 
+@fails_without("swarm/joining/identity.py", "if len(peer_id) > MAX_PEER_ID_CHARACTERS:")
 def test_a_long_text_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: list[str] = []
 
@@ -101,6 +111,8 @@ def test_a_long_text_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(map(len, decoded)) == identity.MAX_PEER_ID_CHARACTERS
 
 
+@fails_without("swarm/joining/identity.py", "if len(self.secret) != KEY_BYTES:")
+@fails_without("swarm/joining/identity.py", "if len(public_key) != KEY_BYTES:")
 @pytest.mark.parametrize("make", [Identity, peer_id_of])
 def test_keys_have_32_bytes(make: Any) -> None:
     for size in (0, 31, 33):
@@ -108,6 +120,7 @@ def test_keys_have_32_bytes(make: Any) -> None:
             make(bytes(size))
 
 
+@fails_without("swarm/joining/identity.py", "secret: bytes = field(repr=False)", "secret: bytes")
 def test_a_secret_is_never_shown() -> None:
     assert "07" not in repr(US) and "secret" not in repr(US)
 
@@ -136,6 +149,7 @@ def test_only_its_passphrase_opens_a_backup(secret: bytes, passphrase: str) -> N
         restore(data, passphrase + "x")
 
 
+@fails_without("swarm/joining/identity.py", "salt = random(_SALT_BYTES)", "salt = bytes(_SALT_BYTES)")
 @pytest.mark.usefixtures("quick")
 def test_one_passphrase_gives_each_backup_another_key() -> None:
     """Else a table of guesses would serve for all backups."""
@@ -144,6 +158,8 @@ def test_one_passphrase_gives_each_backup_another_key() -> None:
     assert len(salts) == 4
 
 
+@fails_without("swarm/joining/identity.py", " or not data.startswith(_BACKUP):", ":")
+@fails_without("swarm/joining/identity.py", "if len(box) != SecretBox.NONCE_SIZE + SecretBox.MACBYTES + KEY_BYTES:")
 @pytest.mark.usefixtures("quick")
 def test_a_damaged_backup_is_rejected() -> None:
     data = backup(b"\x01" * 32, "correct horse")
@@ -162,12 +178,16 @@ def test_a_passphrase_is_the_same_from_every_keyboard() -> None:
     assert restore(data, "gru\N{COMBINING DIAERESIS}n wie Gras") == b"\x01" * 32
 
 
+@fails_without("swarm/joining/identity.py", "if len(passphrase) < MIN_PASSPHRASE_CHARACTERS:")
 @pytest.mark.parametrize("passphrase", ["", "seven77", "not text \udcff"])
 def test_a_passphrase_that_is_too_short_or_not_text_is_rejected(passphrase: str) -> None:
     with pytest.raises(StateError):
         backup(bytes(32), passphrase)
 
 
+@fails_without(
+    "swarm/joining/identity.py", "_OPERATIONS, _MEMORY = 3, 256 * 1024 * 1024", "_OPERATIONS, _MEMORY = 1, 8192"
+)
 def test_a_backup_needs_the_documented_memory() -> None:
     """The parameters are part of the format: with others, old backups could not be opened."""
     assert (identity._OPERATIONS, identity._MEMORY) == (3, 256 * 1024 * 1024)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import ConfigError
 from sapo_edge.swarm.joining.invite import MAX_ADDRESSES, MAX_LINE, Swarm, check_address, choose_addresses, parse_invite
+from tests.defences.defence import fails_without
 
 PEER = "12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"
 RELAY = "12D3KooWHdiAxVd8uMQR1hGWXccidmfCwLqcMpGwR6QcTP6QRMuD"
@@ -47,11 +48,18 @@ def test_a_line_contains_the_whole_invite_and_no_shell_changes_it(
     assert re.fullmatch(r"[A-Za-z0-9:/.=+_-]+", line), "zsh, fish and PowerShell leave these alone, too"
 
 
+@fails_without(
+    "swarm/joining/invite.py", "key: bytes | None = field(default=None, repr=False)", "key: bytes | None = None"
+)
 def test_the_key_is_in_the_line_and_not_in_the_repr() -> None:
     assert KEY.hex() in LINE and KEY.hex() not in repr(INVITE) and str(KEY) not in repr(INVITE)
     assert "key=" not in Swarm(DIGEST, "starter").to_line()
 
 
+@fails_without(
+    "swarm/joining/invite.py",
+    "if len(self.manifest) != KEY_BYTES or (self.key is not None and len(self.key) != KEY_BYTES):",
+)
 @pytest.mark.parametrize(
     ("digest", "key"), [(DIGEST[:-1], KEY), (DIGEST + b"x", None), (DIGEST, KEY[:-1]), (DIGEST, b"")]
 )
@@ -67,12 +75,14 @@ def test_characters_from_copying_are_removed(text: str) -> None:
     assert parse_invite(text) == INVITE
 
 
+@fails_without("swarm/joining/invite.py", "if not separator or len(check) < _CHECK_DIGITS:")
 def test_a_line_that_is_cut_off_anywhere_is_rejected() -> None:
     for length in range(len("sapo://join/"), len(LINE)):
         with pytest.raises(ConfigError, match="cut off at its end; ask for the line again"):
             parse_invite(LINE[:length])
 
 
+@fails_without("swarm/joining/invite.py", "if check != _checksum(body):")
 @given(st.integers(len("sapo://join/"), len(LINE) - 1), st.sampled_from("0aZ=/+x "))
 def test_a_changed_or_missing_character_is_noticed(position: int, character: str) -> None:
     changed = LINE[:position] + character + LINE[position + 1 :]
@@ -81,6 +91,15 @@ def test_a_changed_or_missing_character_is_noticed(position: int, character: str
             parse_invite(changed)
 
 
+@fails_without("swarm/joining/invite.py", "if not _NAME.fullmatch(self.name):")
+@fails_without("swarm/joining/invite.py", "if len(self.bootstrap) > MAX_ADDRESSES:")
+@fails_without("swarm/joining/invite.py", "check_address(address)", "pass")
+@fails_without("swarm/joining/invite.py", "if version != str(VERSION):")
+@fails_without("swarm/joining/invite.py", "if len(values) != 1:", "if not values:")
+@fails_without("swarm/joining/invite.py", 'if not re.fullmatch(f"[0-9a-f]{{{2 * KEY_BYTES}}}", text):')
+@fails_without("swarm/joining/invite.py", "if len(text) > 2 * MAX_LINE:")
+@fails_without("swarm/joining/invite.py", "if len(line) > MAX_LINE:")
+@fails_without("swarm/joining/invite.py", "if not line.isascii() or not line.isprintable():")
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -113,6 +132,8 @@ def test_fields_of_later_versions_are_ignored() -> None:
     assert parse_invite(sealed(BODY + "+relay=yes")) == INVITE
 
 
+@fails_without("swarm/joining/invite.py", "if address.ip is not None and address.ip.is_unspecified:")
+@fails_without("swarm/joining/invite.py", 'shown = text[:60].encode("unicode_escape").decode("ascii")', "shown = text")
 @pytest.mark.parametrize(
     "address",
     ["", "/", "ip4/192.0.2.1", f"/ip4/999.0.2.1/tcp/1/p2p/{PEER}", f"/ip4/0.0.0.0/tcp/1/p2p/{PEER}",

@@ -18,6 +18,7 @@ from sapo_edge.swarm.joining.invite import MAX_ADDRESSES, Swarm, swarm_id
 from sapo_edge.swarm.joining.membership import MAX_FILE_BYTES, MAX_SWARMS, Membership, verify_manifest
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.questions import OwnQuestion
+from tests.defences.defence import fails_without
 from tests.swarm.joining.test_invite import BEHIND, HERE, PEER
 
 STARTER = load_manifest("starter")
@@ -27,6 +28,14 @@ OWN = Manifest.from_toml('name = "own"\n[[tasks]]\nname = "sums"\ngenerator = "c
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 
 
+@fails_without(
+    "swarm/joining/invite.py", "if key is None:\n        return manifest", "if True:\n        return manifest"
+)
+@fails_without(
+    "swarm/joining/invite.py",
+    'hashlib.sha256(b"sapo-edge private swarm v1\\0" + manifest + key).digest()',
+    "(manifest[:4] + key)",
+)
 def test_swarms_of_one_manifest_and_different_keys_are_different() -> None:
     digest = bytes.fromhex(STARTER.digest)
     ids = {swarm_id(digest, key) for key in (None, KEY, OTHER_KEY)}
@@ -35,6 +44,7 @@ def test_swarms_of_one_manifest_and_different_keys_are_different() -> None:
     assert KEY not in swarm_id(digest, KEY)
 
 
+@fails_without("swarm/joining/membership.py", "tuple(swarm for swarm in self.swarms if swarm != left)", "self.swarms")
 def test_a_node_is_in_the_open_swarm_then_in_the_joined_one_then_in_none(tmp_path: Path) -> None:
     membership = Membership(tmp_path / "state")
     assert membership.swarm_of(STARTER) == Swarm.of(STARTER) and membership.swarm_of(NINE) == Swarm.of(NINE)
@@ -60,6 +70,7 @@ def test_own_questions_are_in_no_swarm_until_one_is_joined(tmp_path: Path) -> No
     assert membership.swarm_of(QUESTIONS) == private
 
 
+@fails_without("swarm/joining/membership.py", "bootstrap=addresses[:MAX_ADDRESSES]", "bootstrap=addresses")
 def test_addresses_of_an_earlier_invite_are_kept_after_the_new_ones(tmp_path: Path) -> None:
     membership = Membership(tmp_path)
     membership.join(Swarm.of(STARTER, (HERE,)))
@@ -69,6 +80,7 @@ def test_addresses_of_an_earlier_invite_are_kept_after_the_new_ones(tmp_path: Pa
     assert len(Membership(tmp_path).swarms) == 1
 
 
+@fails_without("swarm/joining/membership.py", "(len(name) >= MIN_DIGITS and ", "(")
 def test_swarms_are_found_by_name_or_digits(tmp_path: Path) -> None:
     membership = Membership(tmp_path)
     swarms = Swarm.of(STARTER), Swarm.of(STARTER, (), KEY), Swarm.of(NINE)
@@ -82,6 +94,7 @@ def test_swarms_are_found_by_name_or_digits(tmp_path: Path) -> None:
             membership.find(name)
 
 
+@fails_without("swarm/joining/membership.py", "(*others, swarm)[-MAX_SWARMS:]", "(*others, swarm)")
 def test_the_oldest_swarm_is_forgotten_when_there_are_too_many(tmp_path: Path) -> None:
     membership = Membership(tmp_path)
     for number in range(MAX_SWARMS + 3):
@@ -91,6 +104,7 @@ def test_the_oldest_swarm_is_forgotten_when_there_are_too_many(tmp_path: Path) -
     assert (tmp_path / "swarms.json").stat().st_size < MAX_FILE_BYTES
 
 
+@fails_without("swarm/joining/membership.py", 'body["swarms"][:MAX_SWARMS]', 'body["swarms"]')
 def test_no_more_swarms_are_read_than_are_remembered(tmp_path: Path) -> None:
     Membership(tmp_path).join(Swarm.of(STARTER))
     file = tmp_path / "swarms.json"
@@ -108,6 +122,8 @@ def changed(change: Callable[[dict[str, Any]], object]) -> Callable[[bytes], byt
     return apply
 
 
+@fails_without("swarm/joining/invite.py", "if not _NAME.fullmatch(self.name):")
+@fails_without("state/durable.py", "if len(data) > limit:")
 @pytest.mark.parametrize(
     "damage",
     [
@@ -140,6 +156,12 @@ def test_a_file_of_a_newer_version_is_not_called_damaged(tmp_path: Path) -> None
         Membership(tmp_path)
 
 
+@fails_without("swarm/joining/membership.py", " or hashlib.sha256(data).digest() != digest:", ":")
+@fails_without(
+    "swarm/joining/membership.py",
+    "manifest = verify_manifest(data, digest)\n        make_private_directory(self.kept)",
+    "manifest = Manifest.from_bytes(data)\n        make_private_directory(self.kept)",
+)
 def test_shipped_manifests_are_known_and_others_are_stored_and_verified(tmp_path: Path) -> None:
     membership = Membership(tmp_path)
     digest = bytes.fromhex(OWN.digest)
@@ -154,6 +176,7 @@ def test_shipped_manifests_are_known_and_others_are_stored_and_verified(tmp_path
         membership.manifest(digest)
 
 
+@fails_without("swarm/joining/membership.py", "len(data) > MAX_MANIFEST_BYTES or ")
 def test_a_manifest_that_is_too_large_is_not_parsed_whatever_its_digest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Manifest, "from_bytes", lambda data: pytest.fail("it is parsed"))
     data = bytes(MAX_MANIFEST_BYTES + 1)
@@ -161,6 +184,7 @@ def test_a_manifest_that_is_too_large_is_not_parsed_whatever_its_digest(monkeypa
         verify_manifest(data, hashlib.sha256(data).digest())
 
 
+@fails_without("state/durable.py", "file.read(limit + 1)", "file.read()")
 def test_files_are_bounded_before_they_are_read(tmp_path: Path) -> None:
     membership = Membership(tmp_path)
     (tmp_path / "manifests").mkdir()

@@ -31,6 +31,7 @@ from sapo_edge.swarm.wire.record import CONTEXT, RawRecord, SignedRollout, read_
 from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.tasks import bounded
 from sapo_edge.tasks.held_out import Split
+from tests.defences.defence import fails_without
 from tests.fakes import Clock
 from tests.swarm.judging.sums import HELD_OUT, OTHER, SWARM, TODAY, Sums, identity, peer, signed_rollout
 
@@ -161,6 +162,8 @@ def test_good_rollouts_are_accepted_and_forwarded(gate: Gate) -> None:
     assert not gate.blamed()
 
 
+@fails_without("swarm/judging/admission.py", "if not verify_record(signed):")
+@fails_without("swarm/judging/admission.py", "if signed.swarm != self._swarm:")
 @pytest.mark.parametrize(
     ("make", "reason", "blamed"),
     [
@@ -183,6 +186,10 @@ def test_a_rejected_record_blames_whoever_could_have_noticed_and_never_its_autho
     assert gate.send(gate.record()) == [], "the honest record is no duplicate of it"
 
 
+@fails_without("swarm/judging/admission.py", "if message.swarm != self._swarm:")
+@fails_without(
+    "swarm/judging/admission.py", "                self.reputation.penalize(sender, WEIGHTS[error.reason])\n"
+)
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -199,6 +206,8 @@ def test_a_rejected_message_blames_whoever_forwarded_it(gate: Gate, data: bytes,
     assert gate.blamed() == ["neighbour"]
 
 
+@fails_without("swarm/judging/admission.py", "if not self.reputation.allows(publisher, sender):")
+@fails_without("swarm/judging/admission.py", "if verified == record.signature:")
 def test_the_cheapest_failed_check_gives_the_reason(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     """A record that fails several checks is rejected by the first of them; later checks do not run."""
     ran: list[str] = []
@@ -226,6 +235,11 @@ def test_the_cheapest_failed_check_gives_the_reason(gate: Gate, monkeypatch: pyt
     assert gate.send(unsigned(old)) == [Rejection.RATE] and ran == [], "nothing was decompressed"
 
 
+@fails_without(
+    "swarm/judging/admission.py",
+    "return bool(self.accepted or self.announced) and set(self.rejections) <= {Rejection.DUPLICATE}",
+    "return bool(self.accepted or self.announced) and not self.rejections",
+)
 def test_a_record_that_came_another_way_first_does_not_stop_the_others_of_its_message(gate: Gate) -> None:
     records = [gate.record(number) for number in range(8)]
     assert gate.admission.check_records(records[:1], "who was faster").accepted
@@ -236,6 +250,9 @@ def test_a_record_that_came_another_way_first_does_not_stop_the_others_of_its_me
     assert not again.accepted and not again.may_forward, "nothing of it is new now"
 
 
+@fails_without(
+    "swarm/judging/admission.py", "if any(peer_id_of(author) != publisher for author in", "if any(False for author in"
+)
 def test_nobody_publishes_records_of_others(gate: Gate) -> None:
     """They would reach the others before their author's message does, and could use up its author's rate."""
     result = gate.check(gate.record(1), sender="copier", publisher=peer(2))
@@ -248,6 +265,12 @@ def test_nobody_publishes_records_of_others(gate: Gate) -> None:
 KINDS = ["new", "known", "remembered", "false", "stolen", "known, false", "remembered, false"]
 
 
+@fails_without("swarm/judging/admission.py", "if verified == record.signature:", "if verified is not None:")
+@fails_without(
+    "swarm/judging/admission.py",
+    "return bool(self.accepted or self.announced) and set(self.rejections) <= {Rejection.DUPLICATE}",
+    "return bool(self.accepted or self.announced)",
+)
 @given(st.lists(st.sampled_from(KINDS), min_size=1, max_size=8))
 @example(["new", "known, false"])
 @example(["new", "remembered, false"])
@@ -270,6 +293,12 @@ def test_what_is_forwarded_has_something_new_and_nothing_that_the_next_hop_rejec
     assert not result.may_forward or not next_hop.rejections
 
 
+@fails_without("swarm/judging/admission.py", "if not is_gossip and not self.reputation.allows(author, sender):")
+@fails_without(
+    "swarm/judging/admission.py",
+    "self.reputation.charge(signed.rollout.author, sender, cost(1, len(record.body)))",
+    "pass",
+)
 def test_pulled_rollouts_are_charged_to_their_author_by_their_size(gate: Gate) -> None:
     answers = tuple(Answer("a" * 8000, True) for _ in range(8))
     records = [gate.signed(number, answers=answers).record for number in range(64)]
@@ -278,6 +307,11 @@ def test_pulled_rollouts_are_charged_to_their_author_by_their_size(gate: Gate) -
     assert sum(len(item.record.body) for item in result.accepted) <= BURST * ROLLOUT_BYTES + len(records[0].body)
 
 
+@fails_without(
+    "swarm/judging/admission.py",
+    "size = max(len(data), sum(len(record.body) for record in message.records))",
+    "size = sum(len(record.body) for record in message.records)",
+)
 def test_a_large_rollout_counts_as_many_and_so_does_a_padded_message(gate: Gate) -> None:
     """Budgets bound what a node forwards in bytes, whatever the number of rollouts."""
 
@@ -307,6 +341,15 @@ def test_a_large_rollout_counts_as_many_and_so_does_a_padded_message(gate: Gate)
     assert bytes_accepted(padded) <= BURST * ROLLOUT_BYTES + wire.MAX_MESSAGE_BYTES
 
 
+@fails_without("swarm/judging/admission.py", "if not self.reputation.allows(publisher, sender):")
+@fails_without(
+    "swarm/judging/admission.py", "self.reputation.charge(publisher, sender, cost(len(message.records), size))", "pass"
+)
+@fails_without(
+    "swarm/judging/admission.py",
+    "if sender == publisher and self.reputation.overdraws(publisher):",
+    "if self.reputation.overdraws(publisher):",
+)
 @pytest.mark.parametrize("sender", [AUTHOR, "neighbour"])
 def test_a_flood_is_cut_to_the_rate_and_messages_are_accepted_whole_or_not_at_all(gate: Gate, sender: str) -> None:
     outcomes = []
@@ -323,12 +366,20 @@ def test_a_flood_is_cut_to_the_rate_and_messages_are_accepted_whole_or_not_at_al
     assert gate.send(gate.record(5000)) == []
 
 
+@fails_without(
+    "swarm/judging/admission.py",
+    "if sender == publisher and self.reputation.overdraws(publisher):",
+    "if sender == publisher:",
+)
 def test_a_newcomer_is_not_blamed_for_a_budget_that_others_used_up(gate: Gate) -> None:
     for author in range(1000, 1000 + int(NEWCOMERS_BURST)):
         gate.send(gate.record(1, author), sender=peer(author))
     assert gate.send(gate.record(1), sender=AUTHOR) == [Rejection.RATE] and not gate.blamed()
 
 
+@fails_without(
+    "swarm/judging/admission.py", "may_repeat = bool(message.announced) and sender != publisher", "may_repeat = False"
+)
 def test_whoever_forwards_news_is_not_blamed_for_what_its_publisher_repeats(gate: Gate) -> None:
     """An attacker that repeats a record beside new digests would else have its neighbours ignored by theirs."""
     relay, old = Gate(own=peer(2)), gate.record(1)
@@ -339,6 +390,17 @@ def test_whoever_forwards_news_is_not_blamed_for_what_its_publisher_repeats(gate
     assert not gate.blamed("relay") and relay.blamed() == [AUTHOR], "its neighbour knows who repeats"
 
 
+@fails_without(
+    "swarm/judging/admission.py",
+    "return CheckResult(rejections=(Rejection.IGNORED,))\n            return",
+    "pass\n            return",
+)
+@fails_without("swarm/judging/admission.py", "if self.reputation.is_ignored(author):")
+@fails_without(
+    "swarm/judging/admission.py",
+    "if self.reputation.is_ignored(sender) or self.reputation.is_ignored(publisher):",
+    "if self.reputation.is_ignored(sender):",
+)
 def test_what_ignored_authors_and_neighbours_bring_is_not_looked_at(gate: Gate) -> None:
     gate.reputation.penalize(AUTHOR, IGNORE_AT)
     assert gate.admission.check_message(b"garbage", "neighbour", AUTHOR).rejections == (Rejection.IGNORED,)
@@ -349,6 +411,17 @@ def test_what_ignored_authors_and_neighbours_bring_is_not_looked_at(gate: Gate) 
     assert result.accepted == () and result.rejections == (Rejection.IGNORED,)
 
 
+@fails_without(
+    "swarm/judging/admission.py",
+    "return CheckResult(rejections=(Rejection.IGNORED,))\n            # Before",
+    "pass\n            # Before",
+)
+@fails_without("swarm/judging/admission.py", "break\n                continue", "pass\n                continue")
+@fails_without(
+    "swarm/judging/admission.py",
+    "self.reputation.penalize(sender, _sender_weight(reason, count, is_repeated=is_repeated))",
+    "pass",
+)
 def test_false_signatures_use_up_nobodys_rate(gate: Gate) -> None:
     forged = [unsigned(gate.record(sequence)) for sequence in range(60)]
     for _ in range(5):
@@ -358,6 +431,7 @@ def test_false_signatures_use_up_nobodys_rate(gate: Gate) -> None:
     assert not gate.blamed()
 
 
+@fails_without("swarm/judging/reputation.py", "if self._newcomers_budget(peer).exhausted(source):")
 def test_a_thousand_identities_that_connect_share_one_budget(gate: Gate) -> None:
     accepted = 0
     for author in range(1000, 2000):
@@ -366,6 +440,9 @@ def test_a_thousand_identities_that_connect_share_one_budget(gate: Gate) -> None
     assert accepted <= NEWCOMERS_BURST + 2
 
 
+@fails_without(
+    "swarm/judging/reputation.py", "key = (author, self._source(author, neighbour))", 'key = (author, "9.9.9.0/24")'
+)
 def test_what_a_crowds_network_brings_of_an_author_does_not_keep_it_from_being_heard_from_elsewhere(gate: Gate) -> None:
     networks = {"crowd": "8.8.8.0/24", "honest": "9.9.9.0/24"}
     gate.reputation.network_of = lambda peer: networks.get(peer, "")
@@ -382,6 +459,8 @@ def test_what_a_crowds_network_brings_of_an_author_does_not_keep_it_from_being_h
     assert gate.reputation.is_established(AUTHOR) and not gate.blamed()
 
 
+@fails_without("swarm/judging/reputation.py", "if self._now() < self._postponed.get((author, source), -math.inf):")
+@fails_without("swarm/judging/admission.py", "                self.reputation.postpone(publisher, sender)\n")
 def test_a_newcomer_that_finds_no_room_waits_and_nobody_else_can_make_it_wait(gate: Gate) -> None:
     gate.reputation.network_of = lambda peer: "9.9.9.0/24"
     gate.wait(60.0)
@@ -397,6 +476,7 @@ def test_a_newcomer_that_finds_no_room_waits_and_nobody_else_can_make_it_wait(ga
     assert gate.send(gate.record(3, author=3)) == [] and not gate.blamed()
 
 
+@fails_without("swarm/judging/admission.py", "return min(counts) > HONEST_REPEATS", "return False")
 def test_a_flood_of_replays_is_ignored_and_their_author_is_not_blamed(gate: Gate) -> None:
     records = [gate.record(sequence) for sequence in range(30)]
     gate.send(*records)
@@ -421,6 +501,9 @@ def test_pulled_duplicates_and_old_records_blame_nobody(gate: Gate) -> None:
     assert not gate.blamed("first", "second", peer(9))
 
 
+@fails_without(
+    "swarm/judging/admission.py", "if self.freshness.is_too_old(signed.rollout, is_gossip and author == sender):"
+)
 def test_old_rollouts_of_another_author_blame_nobody(gate: Gate) -> None:
     gate.send(gate.record(9999))
     for sequence in range(300):
@@ -428,6 +511,7 @@ def test_old_rollouts_of_another_author_blame_nobody(gate: Gate) -> None:
     assert not gate.blamed()
 
 
+@fails_without("swarm/judging/admission.py", "if author == self._own:")
 def test_own_rollouts_that_come_back_are_duplicates_and_blame_nobody() -> None:
     gate = Gate(own=AUTHOR)
     assert gate.admission.check_records([gate.record()], "neighbour").rejections == (Rejection.DUPLICATE,)
@@ -445,12 +529,16 @@ def test_the_order_of_arrival_within_an_hour_changes_nothing(order: list[tuple[i
     assert not gate.blamed(peer(2), "peer")
 
 
+@fails_without("swarm/judging/admission.py", "if verified is not None:")
 def test_remembered_rollouts_are_duplicates(gate: Gate) -> None:
     record = gate.record()
     gate.admission.remember([record.digest])
     assert gate.send(record) == [Rejection.DUPLICATE]
 
 
+@fails_without("swarm/judging/admission.py", "is_gossip and author == sender):", "is_gossip):")
+@fails_without("swarm/judging/admission.py", "is_gossip and author == sender):", "author == sender):")
+@fails_without("swarm/judging/freshness.py", "abs(clock - created) > MAX_AGE", "clock - created > MAX_AGE")
 @pytest.mark.parametrize("age", [-2 * MAX_AGE, 2 * MAX_AGE, DAY, 200 * DAY])
 def test_what_others_bring_is_too_old_by_this_nodes_clock_however_it_arrives(gate: Gate, age: float) -> None:
     record = gate.record(age=age)
@@ -462,6 +550,7 @@ def test_what_others_bring_is_too_old_by_this_nodes_clock_however_it_arrives(gat
     assert not gate.blamed()
 
 
+@fails_without("swarm/judging/admission.py", "is_gossip and author == sender):", "is_gossip):")
 @pytest.mark.parametrize("among", [10.0, 100.0, 1000.0])
 def test_replays_of_yesterday_take_no_room_from_the_real_ones(among: float) -> None:
     """A newcomer hears 40 authors that it does not know, and eight times as many rollouts of theirs from yesterday."""
@@ -515,11 +604,15 @@ def test_a_node_with_a_wrong_clock_hears_its_neighbours_and_everybody_once_peers
         gate.wait(CLOCK_SECONDS + 60)
 
 
+@fails_without(
+    "swarm/judging/freshness.py", "(now, now + self.clock_ahead, authors_now)", "(now + self.clock_ahead, authors_now)"
+)
 def test_peers_that_lie_about_the_time_make_no_true_rollout_too_old(gate: Gate) -> None:
     gate.admission.freshness.clock_ahead = 200 * DAY
     assert gate.send(gate.record(1)) == []
 
 
+@fails_without("swarm/judging/freshness.py", "authors_now = max(authors_now, created)", "authors_now = created")
 def test_an_author_that_corrects_its_clock_is_accepted_again(gate: Gate) -> None:
     for sequence in range(5):
         assert gate.send(gate.record(sequence, age=-DAY), sender=AUTHOR) == []
@@ -531,6 +624,11 @@ def test_an_author_that_corrects_its_clock_is_accepted_again(gate: Gate) -> None
     assert gate.send(gate.record(12, age=DAY), sender=AUTHOR) == []
 
 
+@fails_without(
+    "swarm/judging/admission.py",
+    "return bool(self.accepted or self.announced) and set(self.rejections) <= {Rejection.DUPLICATE}",
+    "return set(self.rejections) <= {Rejection.DUPLICATE}",
+)
 def test_what_was_announced_is_forwarded_until_it_is_known(gate: Gate) -> None:
     large = gate.record()
     result = gate.announce(large.digest)
@@ -540,6 +638,11 @@ def test_what_was_announced_is_forwarded_until_it_is_known(gate: Gate) -> None:
     assert again.announced == () and not again.may_forward
 
 
+@fails_without("swarm/judging/reputation.py", "            if budget.level() <= 0:\n                return False\n")
+@fails_without(
+    "swarm/judging/admission.py",
+    "if unknown and not result.accepted and not self.reputation.take_announced(sender, cost(len(unknown), size)):",
+)
 def test_announcements_are_charged_to_the_neighbour_and_apart_from_its_rollouts(gate: Gate) -> None:
     results = [
         gate.announce(*(bytes([message, position]) * 16 for position in range(64)), sender=AUTHOR)
@@ -550,6 +653,11 @@ def test_announcements_are_charged_to_the_neighbour_and_apart_from_its_rollouts(
     assert gate.send(gate.record(), sender=AUTHOR) == []
 
 
+@fails_without(
+    "swarm/judging/external.py",
+    "verified_task(self._source, rollout), TASK_SECONDS)",
+    "verified_task(self._source, rollout), 12 * TASK_SECONDS)",
+)
 @pytest.mark.parametrize(
     ("changes", "reason", "blamed"),
     [
@@ -592,6 +700,10 @@ def test_a_task_that_waits_for_anothers_blocked_one_blames_nobody(gate: Gate, mo
     assert not gate.blamed()
 
 
+@fails_without(
+    "swarm/judging/admission.py",
+    "            self.reputation.penalize(author, WEIGHTS[error.reason] if error.is_authors_fault else 0.0)\n",
+)
 def test_an_author_of_false_tasks_is_ignored_for_a_time_and_its_forwarder_is_not(gate: Gate) -> None:
     for sequence in range(2):
         lie = gate.signed(sequence, ground_truth="lie")
@@ -603,6 +715,11 @@ def test_an_author_of_false_tasks_is_ignored_for_a_time_and_its_forwarder_is_not
     assert gate.send(gate.record(11)) == []
 
 
+@fails_without(
+    "swarm/judging/admission.py",
+    "self._seen: Recent[bytes, bytes] = Recent(REMEMBERED_DIGESTS)",
+    "self._seen: Recent[bytes, bytes] = Recent(10**9)",
+)
 def test_the_oldest_digests_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED_DIGESTS", 50)
     gate = Gate()
@@ -613,6 +730,7 @@ def test_the_oldest_digests_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> No
     assert gate.send(records[0]) == []
 
 
+@fails_without("swarm/judging/admission.py", "Recent(REMEMBERED_REPEATS)", "Recent(10**9)")
 def test_the_oldest_repeats_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED_REPEATS", 8)
     gate = Gate()
@@ -622,6 +740,7 @@ def test_the_oldest_repeats_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> No
     assert not gate.blamed()
 
 
+@fails_without("swarm/judging/freshness.py", "Recent(MAX_CLOCKS)", "Recent(10**9)")
 def test_the_oldest_clocks_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(freshness, "MAX_CLOCKS", 5)
     gate = Gate()
@@ -634,6 +753,7 @@ def test_the_oldest_clocks_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> Non
 GOOD = Gate().record(1)
 
 
+@fails_without("swarm/judging/admission.py", "if not verify_record(signed):")
 @given(st.integers(0, len(GOOD.body) - 1), st.integers(1, 255))
 @settings(max_examples=300, deadline=None)
 def test_no_changed_byte_of_a_signed_record_is_accepted(position: int, change: int) -> None:

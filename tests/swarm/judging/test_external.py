@@ -16,6 +16,7 @@ from sapo_edge.swarm.judging.external import ExternalScorer, RejectedError, veri
 from sapo_edge.swarm.wire.rejection import Rejection
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
+from tests.defences.defence import fails_without
 from tests.fakes import FakePolicy, drawn_held_out
 
 
@@ -54,6 +55,9 @@ def test_an_honest_rollout_earns_local_rewards_and_hostile_text_is_scored_and_no
 OTHERS = [entry.name for entry in load_manifest("starter").tasks]
 
 
+@fails_without(
+    "swarm/judging/external.py", "if task.question != rollout.question or task.ground_truth != rollout.ground_truth:"
+)
 @pytest.mark.parametrize(
     "change",
     [
@@ -72,6 +76,7 @@ def test_a_rollout_that_is_not_what_its_reference_gives_is_rejected(
     assert scorer_of(source)(replace(honest, **change(honest)), 8) is None
 
 
+@fails_without("swarm/judging/external.py", "if not source.is_drawn(rollout.ref):")
 def test_a_true_task_of_an_entry_that_the_manifest_does_not_draw_there_is_rejected(
     source: TaskSource, honest: Rollout
 ) -> None:
@@ -86,6 +91,7 @@ def test_a_true_task_of_an_entry_that_the_manifest_does_not_draw_there_is_reject
         assert scorer_of(source)(chosen, 8) is None
 
 
+@fails_without("swarm/judging/external.py", "if source.is_held_out(task.question):")
 def test_a_held_out_question_is_rejected_whatever_its_reference(source: TaskSource, honest: Rollout) -> None:
     for task in (source.held_out("test", 1)[0], drawn_held_out(source)):
         assert source.is_held_out(task.question)
@@ -95,6 +101,9 @@ def test_a_held_out_question_is_rejected_whatever_its_reference(source: TaskSour
         verified_task(source, rollout)
 
 
+@fails_without(
+    "swarm/judging/external.py", "texts = (self._cut(answer.text, answer.ended).text for", "texts = (answer.text for"
+)
 def test_what_is_scored_is_what_is_trained_on(source: TaskSource, honest: Rollout) -> None:
     wrong_first = Answer(f"<answer>x</answer>\n<answer>{honest.ground_truth}</answer>", True)
     too_late = Answer("." * 64 + f"<answer>{honest.ground_truth}</answer>", True)
@@ -107,6 +116,9 @@ def test_what_is_scored_is_what_is_trained_on(source: TaskSource, honest: Rollou
     assert scored.rollout.id == replace(honest, answers=(wrong_first, too_late, honest.answers[0])).id
 
 
+@fails_without(
+    "swarm/judging/external.py", "for answer in rollout.answers[:answers])", "for answer in rollout.answers)"
+)
 def test_only_the_first_answers_of_a_long_group_count(source: TaskSource, honest: Rollout) -> None:
     right, wrong = honest.answers
     scorer = scorer_of(source)
@@ -136,6 +148,7 @@ def test_a_rollout_is_scored_once(source: TaskSource, honest: Rollout, monkeypat
     assert scorer(replace(honest), 8) == first
 
 
+@fails_without("swarm/judging/external.py", "Recent(MAX_SCORED)", "Recent(10**9)")
 def test_the_oldest_rewards_are_forgotten(source: TaskSource, honest: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(external, "MAX_SCORED", 2)
     scorer = scorer_of(source)

@@ -8,6 +8,7 @@ from sapo_edge.swarm.judging import records as module
 from sapo_edge.swarm.judging.records import RECORD_OVERHEAD, RecordStore
 from sapo_edge.swarm.wire.messages import MAX_ROLLOUTS
 from sapo_edge.swarm.wire.record import RawRecord
+from tests.defences.defence import fails_without
 
 ENOUGH = 2**20
 
@@ -47,6 +48,7 @@ def test_the_newest_records_of_all_authors_come_in_turn(store: RecordStore) -> N
     assert RecordStore().recent(5, ENOUGH) == []
 
 
+@fails_without("swarm/judging/records.py", "if self._authors[author] >= MAX_RECORDS_OF_AUTHOR:")
 def test_a_busy_author_pushes_out_only_its_own_records(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_RECORDS_OF_AUTHOR", 3)
     quiet, busy = record(2, 0), [record(1, number) for number in range(10)]
@@ -55,6 +57,7 @@ def test_a_busy_author_pushes_out_only_its_own_records(store: RecordStore, monke
     assert quiet.digest in store and stored(store, busy) == busy[-3:]
 
 
+@fails_without("swarm/judging/records.py", "while len(self._records) > MAX_RECORDS or self._bytes > MAX_BYTES:")
 def test_the_oldest_records_are_dropped_beyond_the_bounds(store: RecordStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_RECORDS", 5)
     records = [record(number, number) for number in range(8)]

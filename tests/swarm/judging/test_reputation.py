@@ -36,6 +36,7 @@ from sapo_edge.swarm.judging.reputation import (
     Reputation,
 )
 from sapo_edge.swarm.wire.rejection import Rejection
+from tests.defences.defence import fails_without
 from tests.fakes import Clock
 
 FORGED, SHAPE = WEIGHTS[Rejection.FORGED], WEIGHTS[Rejection.SHAPE]
@@ -113,6 +114,7 @@ def test_offences_lower_the_score_and_time_forgives_them(reputation: Reputation,
     assert reputation.score("peer") > -0.01
 
 
+@fails_without("swarm/judging/reputation.py", "FIRST_IGNORED * 2**self.strikes", "FIRST_IGNORED")
 def test_each_repetition_is_ignored_for_longer_up_to_a_bound_and_forgotten_in_time(
     reputation: Reputation, clock: Clock
 ) -> None:
@@ -127,6 +129,11 @@ def test_the_machines_date_which_may_jump_is_not_the_clock() -> None:
     assert inspect.signature(Reputation).parameters["now"].default is time.monotonic
 
 
+@fails_without(
+    "swarm/judging/reputation.py",
+    "if peer is not None and _Use.OWN in peer.budgets and peer.budget(_Use.OWN, self._now).level() <= 0:",
+)
+@fails_without("swarm/judging/reputation.py", "return float(0.5 ** (self.penalty / RATE_HALVED_BY))", "return 1.0")
 def test_a_rate_allows_a_burst_and_then_so_many_a_minute(reputation: Reputation, clock: Clock) -> None:
     establish(reputation, clock, "author")
     assert accepted_now(reputation, "author", "neighbour") == BURST
@@ -137,6 +144,7 @@ def test_a_rate_allows_a_burst_and_then_so_many_a_minute(reputation: Reputation,
     assert accepted_now(reputation, "author", "neighbour") == pytest.approx(RATE / 20, abs=2)
 
 
+@fails_without("swarm/judging/reputation.py", "budget.rate = RATE / 60.0 * self.share", "budget.rate = RATE / 60.0")
 def test_a_neighbours_penalty_lowers_the_rates_of_its_newcomers_and_announcements(
     reputation: Reputation, clock: Clock
 ) -> None:
@@ -150,6 +158,8 @@ def test_a_neighbours_penalty_lowers_the_rates_of_its_newcomers_and_announcement
     assert announced() == pytest.approx(RATE / 20, abs=2)
 
 
+@fails_without("swarm/judging/reputation.py", " or peer.last_seen - peer.first_seen < ESTABLISHED_SECONDS:", ":")
+@fails_without("swarm/judging/reputation.py", "if peer.accepted < ESTABLISHED_AFTER or", "if")
 @pytest.mark.parametrize(("count", "seconds"), [(ESTABLISHED_AFTER - 2, DAY), (1000, ESTABLISHED_SECONDS - 1)])
 def test_a_few_good_rollouts_or_many_at_once_establish_nobody(
     reputation: Reputation, clock: Clock, count: int, seconds: float
@@ -163,6 +173,16 @@ def test_a_few_good_rollouts_or_many_at_once_establish_nobody(
     assert reputation.is_established("author")
 
 
+@fails_without("swarm/judging/reputation.py", "if peer.is_established and now < peer.ignored_until:")
+@fails_without("swarm/judging/reputation.py", "if self.penalty >= IGNORE_AT:")
+@fails_without(
+    "swarm/judging/reputation.py", "        if peer.last_seen < peer.ignored_until:\n            return False\n"
+)
+@fails_without(
+    "swarm/judging/reputation.py",
+    "peer.is_established, peer.accepted, peer.first_seen = False, 0, peer.last_seen",
+    "peer.is_established = False",
+)
 def test_whoever_was_ignored_has_to_earn_its_place_again(reputation: Reputation, clock: Clock) -> None:
     establish(reputation, clock, "liar")
     seconds_ignored(reputation, clock, "liar")
@@ -179,6 +199,9 @@ def test_whoever_was_ignored_has_to_earn_its_place_again(reputation: Reputation,
     assert reputation.is_established("liar")
 
 
+@fails_without(
+    "swarm/judging/reputation.py", "return via.budget(_Use.NEWCOMERS, self._now).level() > reserve", "return True"
+)
 def test_a_thousand_newcomers_share_the_budget_of_their_neighbour(reputation: Reputation, clock: Clock) -> None:
     establish(reputation, clock, "established")
 
@@ -195,6 +218,7 @@ def test_a_thousand_newcomers_share_the_budget_of_their_neighbour(reputation: Re
     assert accepted <= BURST + RATE + 1
 
 
+@fails_without("swarm/judging/reputation.py", "Shares(NETWORK_RATE / 60.0, NETWORK_BURST,", "Shares(0.0, 0.0,")
 def test_a_crowd_leaves_newcomers_of_another_network_a_part(reputation: Reputation, clock: Clock) -> None:
     """Else one machine would keep a node that has just started from ever knowing anybody."""
     reputation.network_of = lambda peer: "9.9.9.0/24" if peer.startswith("rented") else "8.8.8.0/24"
@@ -218,6 +242,8 @@ def test_many_networks_get_no_more_than_their_parts_and_what_is_common(reputatio
     assert accepted <= module.NEWCOMERS_BURST + RATE + 10 * module.NETWORK_RATE + 20
 
 
+@fails_without("swarm/judging/reputation.py", 'f"{network} itself" if author == neighbour else network', "network")
+@fails_without("swarm/judging/reputation.py", "            if author == neighbour:\n                return True\n")
 def test_who_forwards_a_flood_is_heard_itself(reputation: Reputation, clock: Clock) -> None:
     reputation.network_of = lambda peer: "8.8.8.0/24"
     heard = 0
@@ -230,6 +256,11 @@ def test_who_forwards_a_flood_is_heard_itself(reputation: Reputation, clock: Clo
     assert heard == 30 * 8
 
 
+@fails_without(
+    "swarm/judging/reputation.py",
+    "reserve = BURST * (1.0 - peer.share) if peer is not None and peer is not via else 0.0",
+    "reserve = 0.0",
+)
 def test_the_offences_of_one_newcomer_do_not_slow_down_the_others(reputation: Reputation, clock: Clock) -> None:
     reputation.credit("liar", 0, "neighbour")
     reputation.penalize("liar", FORGED)
@@ -241,6 +272,11 @@ def test_the_offences_of_one_newcomer_do_not_slow_down_the_others(reputation: Re
     assert accepted_now(reputation, "honest", "neighbour") == BURST
 
 
+@fails_without(
+    "swarm/judging/reputation.py",
+    "return self._established.count(_Kind.ESTABLISHED, peer.source) < most",
+    "return True",
+)
 def test_only_so_many_are_established_through_one_neighbour(reputation: Reputation, clock: Clock) -> None:
     sybils = [f"sybil {number}" for number in range(200)]
     establish(reputation, clock, *sybils, neighbour="bad neighbour")
@@ -249,6 +285,9 @@ def test_only_so_many_are_established_through_one_neighbour(reputation: Reputati
     assert reputation.is_established("honest")
 
 
+@fails_without(
+    "swarm/judging/reputation.py", "self._newcomers = _Shelf(MAX_NEWCOMERS)", "self._newcomers = _Shelf(10**9)"
+)
 def test_a_hundred_thousand_identities_push_out_no_established_peer(reputation: Reputation, clock: Clock) -> None:
     friends = [f"friend {number}" for number in range(20)]
     establish(reputation, clock, *friends)
@@ -268,6 +307,9 @@ def test_all_remembered_peers_take_little_memory(reputation: Reputation) -> None
         tracemalloc.stop()
 
 
+@fails_without(
+    "swarm/judging/reputation.py", "self._established = _Shelf(MAX_ESTABLISHED)", "self._established = _Shelf(10**9)"
+)
 def test_established_peers_are_pushed_out_only_by_other_established_ones(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,6 +326,11 @@ def test_established_peers_are_pushed_out_only_by_other_established_ones(
     assert reputation.is_established("another"), "those pushed out no longer count for their source"
 
 
+@fails_without(
+    "swarm/judging/reputation.py",
+    "peer.source = True, self.network_of(neighbour) or neighbour",
+    "peer.source = True, neighbour",
+)
 def test_one_source_has_half_of_the_established_at_most(reputation: Reputation, clock: Clock) -> None:
     reputation.network_of = lambda peer: "9.9.9.0/24" if peer.startswith("rented") else ""
     honest = [f"honest {number}" for number in range(160)]
@@ -297,6 +344,9 @@ def test_one_source_has_half_of_the_established_at_most(reputation: Reputation, 
     assert established(reputation, honest) == before
 
 
+@fails_without(
+    "swarm/judging/reputation.py", "max(self.queues.values(), key=len)", "min(self.queues.values(), key=len)"
+)
 def test_a_crowd_from_one_source_makes_room_for_itself(reputation: Reputation, clock: Clock) -> None:
     honest = [f"honest {number}" for number in range(3000)]
     for number, peer in enumerate(honest):
@@ -362,6 +412,8 @@ def accepted_over(reputation: Reputation, clock: Clock, authors: Sequence[str]) 
     return accepted
 
 
+@fails_without("swarm/judging/reputation.py", "price = rollouts * _factor(self._room.newcomers)", "price = rollouts")
+@fails_without("swarm/judging/reputation.py", "if self._newcomers_budget(peer).exhausted(source):")
 def test_newcomers_together_get_a_part_of_a_budget_in_a_large_swarm_by_whatever_ways_they_come(clock: Clock) -> None:
     reputation = Reputation(clock, room_among(clock, 1000.0))
     establish(reputation, clock, *NEIGHBOURS)
@@ -373,6 +425,11 @@ def test_newcomers_together_get_a_part_of_a_budget_in_a_large_swarm_by_whatever_
     assert accepted <= most
 
 
+@fails_without(
+    "swarm/judging/reputation.py",
+    'network = self.network_of(neighbour) or (neighbour if neighbour in self._established.peers else "")',
+    'network = ""',
+)
 def test_a_crowd_behind_one_neighbour_leaves_newcomers_behind_another_their_part(clock: Clock) -> None:
     reputation = Reputation(clock, room_among(clock, 1000.0))
     establish(reputation, clock, "bad neighbour 0", "bad neighbour 1", "good neighbour", neighbour="somebody")
@@ -386,6 +443,11 @@ def test_a_crowd_behind_one_neighbour_leaves_newcomers_behind_another_their_part
     assert accepted >= 18
 
 
+@fails_without(
+    "swarm/judging/reputation.py",
+    'network = self.network_of(neighbour) or (neighbour if neighbour in self._established.peers else "")',
+    "network = self.network_of(neighbour) or neighbour",
+)
 def test_neighbours_that_are_not_established_share_one_part_however_many_connect(
     reputation: Reputation, clock: Clock
 ) -> None:
@@ -398,6 +460,9 @@ def test_neighbours_that_are_not_established_share_one_part_however_many_connect
     assert accepted <= NEWCOMERS_BURST + RATE + NETWORK_RATE + 2
 
 
+@fails_without(
+    "swarm/judging/reputation.py", "budget.charge(digests * _factor(self._room.newcomers))", "budget.charge(digests)"
+)
 def test_announcements_have_as_little_room_in_a_large_swarm_as_newcomers(clock: Clock) -> None:
     room = room_among(clock, 1000.0)
     reputation = Reputation(clock, room)
@@ -405,6 +470,11 @@ def test_announcements_have_as_little_room_in_a_large_swarm_as_newcomers(clock: 
     assert taken <= BURST * room.newcomers / (RATE / 60) + 1
 
 
+@fails_without(
+    "swarm/judging/reputation.py",
+    "return self._heard_newcomers if is_large and author is not None and author.was_heard else self._all_newcomers",
+    "return self._all_newcomers",
+)
 def test_keys_that_are_used_once_do_not_keep_a_newcomer_from_being_known(clock: Clock) -> None:
     reputation = Reputation(clock, room_among(clock, 1000.0))
     establish(reputation, clock, *NEIGHBOURS)
@@ -419,6 +489,7 @@ def test_keys_that_are_used_once_do_not_keep_a_newcomer_from_being_known(clock: 
     assert reputation.is_established("newcomer")
 
 
+@fails_without("swarm/judging/reputation.py", "if self._now() < self._postponed.get((author, source), -math.inf):")
 def test_who_tries_more_often_is_not_heard_before_the_others(clock: Clock) -> None:
     """A flood of keys leaves newcomers one chance in a hundred, and some of them try 50 times as often."""
     reputation = Reputation(clock, room_among(clock, 1000.0))
@@ -469,6 +540,7 @@ def test_an_established_author_or_one_in_a_small_swarm_waits_for_nothing(clock: 
     assert small.allows("newcomer", "neighbour")
 
 
+@fails_without("swarm/judging/reputation.py", "Recent(MAX_POSTPONED)", "Recent(10**9)")
 def test_those_who_wait_are_bounded_in_number_and_who_goes_on_trying_is_not_forgotten(clock: Clock) -> None:
     reputation = Reputation(clock, room_among(clock, 1000.0))
     for number in range(3 * MAX_POSTPONED):
@@ -480,6 +552,7 @@ def test_those_who_wait_are_bounded_in_number_and_who_goes_on_trying_is_not_forg
     assert sum(waits) == MAX_POSTPONED - 1 and not reputation.allows("loud", "neighbour")
 
 
+@fails_without("swarm/judging/reputation.py", "charge(rollouts * _factor(self._room.author))", "charge(rollouts)")
 @settings(max_examples=40, deadline=None)
 @given(
     st.integers(FEW + 1, 5000),
@@ -531,6 +604,9 @@ def test_members_of_a_small_swarm_may_send_as_before(others: int, sent: list[tup
         clock.now += pause
 
 
+@fails_without(
+    "swarm/judging/reputation.py", "WEIGHTS[Rejection.RATE] if is_small else BEYOND_ROOM", "WEIGHTS[Rejection.RATE]"
+)
 def test_who_sends_more_than_a_large_swarm_has_room_for_is_not_soon_ignored(clock: Clock) -> None:
     room = room_among(clock, 17.0)
     reputation = Reputation(clock, room)

@@ -19,6 +19,7 @@ from sapo_edge.swarm.visits.fetch import fetch_manifest, fetch_questions
 from sapo_edge.swarm.wire.messages import PIECE_BYTES
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.transport import SwarmError
+from tests.defences.defence import fails_without
 from tests.swarm.member.member_processes import MemberProcess
 from tests.swarm.member.network_faults import trial
 from tests.swarm.namespaces import NotPermittedError
@@ -141,6 +142,7 @@ def test_caps_bound_the_traffic_and_rollouts_still_arrive() -> None:
         assert received["bytes_in"] < 2 * 128 * 1024 + 128 * 1024 + cap * seconds
 
 
+@fails_without("swarm/visits/fetch.py", "                await trio.to_thread.run_sync(data.verify, Path(file.name))\n")
 def test_questions_named_by_digest_come_from_a_member_who_has_them_and_from_nobody_else(tmp_path: Path) -> None:
     key, file = "ab" * 32, tmp_path / "mine.csv"
     rows = "".join(f"{hashlib.sha256(bytes([number % 256, number // 256])).hexdigest()},1\n" for number in range(9000))

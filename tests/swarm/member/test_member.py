@@ -9,6 +9,7 @@ from sapo_edge.rollout import Rollout
 from sapo_edge.swarm.member import member as module
 from sapo_edge.swarm.wire.messages import decode_message
 from sapo_edge.swarm.wire.record import decode_record, sign_rollout
+from tests.defences.defence import fails_without
 from tests.fakes import make_rollout
 from tests.swarm.member.members import IDENTITY, make_member
 
@@ -25,6 +26,7 @@ def test_a_notice_comes_when_the_first_peer_connects_and_when_the_last_one_leave
     assert texts == [[], [connected], [], [], [alone], []]
 
 
+@fails_without("swarm/member/member.py", "while len(self.outbox) > MAX_OUTBOX:")
 def test_messages_wait_in_bounded_number_and_the_oldest_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_OUTBOX", 3)
     member = make_member()
@@ -37,6 +39,7 @@ def test_messages_wait_in_bounded_number_and_the_oldest_is_dropped(monkeypatch: 
     assert decode_record(record).rollout.sequence == 2
 
 
+@fails_without("swarm/member/member.py", "Recent(MAX_BLAMED)", "Recent(10**9)")
 def test_only_so_many_peers_have_counts_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_BLAMED", 3)
     member = make_member()
@@ -46,6 +49,7 @@ def test_only_so_many_peers_have_counts_of_their_own(monkeypatch: pytest.MonkeyP
     assert member.status().rejections == {"shape": 5}
 
 
+@fails_without("swarm/member/member.py", "        self.admission.reputation.penalize(peer, WEIGHTS[rejection])\n")
 def test_an_offence_that_only_the_transport_sees_is_held_against_the_peer() -> None:
     member = make_member()
     for _ in range(4):
@@ -56,6 +60,11 @@ def test_an_offence_that_only_the_transport_sees_is_held_against_the_peer() -> N
     assert member.is_ignored("noisy")
 
 
+@fails_without(
+    "swarm/member/member.py",
+    "except Exception as error:  # noqa: BLE001 - an error of a receiver",
+    "except ZeroDivisionError as error:  # an error of a receiver",
+)
 def test_a_receiver_that_fails_keeps_nothing_from_the_others() -> None:
     member = make_member()
     received: list[Rollout] = []

@@ -39,6 +39,7 @@ from sapo_edge.swarm.wire.messages import (
 )
 from sapo_edge.swarm.wire.record import RawRecord
 from sapo_edge.tasks.manifest import load_manifest
+from tests.defences.defence import fails_without
 from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
 from tests.swarm.loop import in_trio
 from tests.swarm.member.members import make_member, make_record, peer
@@ -71,6 +72,7 @@ class Server:
         return self.member.tally.counts.get(f"pulls refused: {reason}", 0)
 
 
+@fails_without("swarm/member/pull.py", "rate=2.0,\n    burst=30.0,", "rate=0.0,\n    burst=30.0,")
 @in_trio(jumps=0)
 async def test_one_peer_may_not_ask_all_the_time() -> None:
     server, request = Server(), Request("rollouts", (digest(1),))
@@ -81,6 +83,18 @@ async def test_one_peer_may_not_ask_all_the_time() -> None:
     assert [await server.ask(request) is None for _ in range(2)] == [False, True]
 
 
+@fails_without(
+    "swarm/member/pull.py", '        if self._member.is_ignored(peer_id):\n            return "ignored peer"\n'
+)
+@fails_without(
+    "swarm/member/pull.py", 'return "upload cap" if upload.rate and upload.level() <= reserved else ""', 'return ""'
+)
+@fails_without(
+    "swarm/member/pull.py",
+    "upload, reserved = self._meter.upload, self._server.serving * MAX_RESPONSE_BYTES",
+    "upload, reserved = self._meter.upload, 0",
+)
+@fails_without("swarm/member/pull.py", "if own_swarm else []")
 @in_trio(jumps=0)
 async def test_recent_rollouts_are_for_members_who_are_not_ignored_and_within_the_upload_cap() -> None:
     server = Server(upload=1000)
@@ -97,6 +111,7 @@ async def test_recent_rollouts_are_for_members_who_are_not_ignored_and_within_th
     assert await server.recent() is None and server.refused("ignored peer") == 1
 
 
+@fails_without("swarm/member/pull.py", "own = {OWN} if member.config.contacts else set()", "own = {OWN}")
 @in_trio(jumps=0)
 async def test_a_node_tells_strangers_its_manifest_only_if_they_may_find_it() -> None:
     for contacts in ((), (("192.0.2.1", 6881),)):
@@ -105,6 +120,7 @@ async def test_a_node_tells_strangers_its_manifest_only_if_they_may_find_it() ->
         assert response is not None and decode_response(response).manifest == manifest
 
 
+@fails_without("swarm/wire/messages.py", "tuple(dict.fromkeys(digests))", "tuple(digests)")
 @in_trio(jumps=0)
 async def test_a_rollout_that_is_requested_several_times_is_sent_once() -> None:
     server = Server()
@@ -114,6 +130,10 @@ async def test_a_rollout_that_is_requested_several_times_is_sent_once() -> None:
     assert response is not None and decode_response(response).records == (record,)
 
 
+@fails_without(
+    "swarm/member/pull.py",
+    "        self._meter.served.charge(self._address(str(stream.muxed_conn.peer_id)), len(response))\n",
+)
 @in_trio()
 async def test_small_requests_return_no_more_than_an_address_may_have() -> None:
     """Without a budget of bytes, 30 requests of 1 KB returned 15 MiB, and another 30 of another key as much."""
@@ -190,6 +210,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Client:
     return Client(monkeypatch, 8)
 
 
+@fails_without("swarm/member/pull.py", "if record.digest in digests]", "]")
 @in_trio(jumps=0)
 async def test_only_rollouts_that_were_asked_for_are_taken(client: Client) -> None:
     asked, other = (make_record(client.member, sequence=number) for number in (1, 2))
@@ -199,6 +220,7 @@ async def test_only_rollouts_that_were_asked_for_are_taken(client: Client) -> No
     assert client.received == [asked] and client.asked == [(peer(8), (asked.digest,))]
 
 
+@fails_without("swarm/member/pull.py", "                await trio.sleep(LOOK_SECONDS)\n")
 @in_trio(jumps=0)
 async def test_many_announcements_are_looked_through_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client(monkeypatch)
@@ -209,6 +231,12 @@ async def test_many_announcements_are_looked_through_a_few_times(monkeypatch: py
     assert 2 <= client.looks <= 0.3 / module.LOOK_SECONDS + 2
 
 
+@fails_without("swarm/member/pull.py", "if len(self._wanted) > MAX_WANTED:")
+@fails_without(
+    "swarm/member/pull.py",
+    "((source, _),) = Counter(want.sources[0] for want in self._wanted.values()).most_common(1)",
+    "source = next(iter(self._wanted.values())).sources[0]",
+)
 @in_trio(jumps=0)
 async def test_whoever_announces_most_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_WANTED", 4)
@@ -220,6 +248,7 @@ async def test_whoever_announces_most_gives_way(monkeypatch: pytest.MonkeyPatch)
     assert sorted(client.asked) == sorted([(peer(8), (digest(1),)), (peer(9), tuple(map(digest, (9, 10, 11))))])
 
 
+@fails_without("swarm/member/pull.py", "            del want.sources[MAX_SOURCES:]\n")
 @in_trio(jumps=0)
 async def test_few_sources_of_a_rollout_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ATTEMPTS", MAX_SOURCES + 1)
@@ -231,6 +260,9 @@ async def test_few_sources_of_a_rollout_are_remembered(monkeypatch: pytest.Monke
     assert [name for name, _ in client.asked] == [*map(peer, range(2, 2 + MAX_SOURCES)), peer(19)]
 
 
+@fails_without(
+    "swarm/member/pull.py", "if want is not None and want.attempts >= MAX_ATTEMPTS:", "if want is not None and False:"
+)
 @in_trio(jumps=0)
 async def test_a_rollout_that_nobody_delivers_is_given_up(client: Client) -> None:
     client.puller.want([digest(1)], [peer(8)])
@@ -238,6 +270,7 @@ async def test_a_rollout_that_nobody_delivers_is_given_up(client: Client) -> Non
     assert len(client.asked) == MAX_ATTEMPTS and client.given_up == 1
 
 
+@fails_without("swarm/member/pull.py", "if self._answers.get(peer, (0, 0.0))[1] <= now]", "]")
 @in_trio(jumps=0)
 async def test_a_peer_that_does_not_answer_is_left_alone_for_a_while(client: Client) -> None:
     client.puller.want([digest(1)], [peer(8)])
@@ -249,6 +282,7 @@ async def test_a_peer_that_does_not_answer_is_left_alone_for_a_while(client: Cli
         assert {wanted for _, asked in client.asked[1:] for wanted in asked} == {digest(1), digest(2)}
 
 
+@fails_without("swarm/member/pull.py", "if announced or self._guesses.take():", "if True:")
 @in_trio(jumps=0)
 async def test_false_announcements_cause_few_requests_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client(monkeypatch, *range(2, 40))
@@ -259,6 +293,8 @@ async def test_false_announcements_cause_few_requests_to_others(monkeypatch: pyt
     assert GUESS_BURST - 1 <= len(client.asked) <= GUESS_BURST
 
 
+@fails_without("swarm/member/pull.py", "        if len(self._busy) >= slots:\n            return None\n")
+@fails_without("swarm/member/pull.py", "and (peer in proven or not only_proven)}", "}")
 @in_trio(jumps=0)
 async def test_one_request_at_a_time_is_kept_for_peers_that_deliver(monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client(monkeypatch, *range(2, 10))
@@ -276,6 +312,7 @@ async def test_one_request_at_a_time_is_kept_for_peers_that_deliver(monkeypatch:
         assert len(client.asked) == MAX_PULLS, "no more at a time, whoever it is"
 
 
+@fails_without("swarm/member/pull.py", "slots = 1 if self._download.rate else MAX_PULLS", "slots = MAX_PULLS")
 @in_trio(jumps=0)
 async def test_nothing_is_pulled_while_the_download_cap_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client(monkeypatch, 7, 8, download=1000)

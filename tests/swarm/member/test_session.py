@@ -25,6 +25,7 @@ from sapo_edge.swarm.member.session import Session
 from sapo_edge.swarm.wire.messages import encode_message, encode_response
 from sapo_edge.swarm.wire.record import RawRecord, SignedRollout, sign_rollout
 from sapo_edge.tasks.source import TaskSource
+from tests.defences.defence import fails_without
 from tests.fakes import Clock
 from tests.swarm.host.victims import until
 from tests.swarm.loop import in_trio
@@ -87,6 +88,12 @@ class Lab:
         return [author for author, _ in self.checked]
 
 
+@fails_without(
+    "swarm/member/session.py",
+    "queue = self._established if is_established else self._newcomers",
+    "queue = self._newcomers",
+)
+@fails_without("swarm/turns.py", "if len(self) <= self._limit:", "if True:")
 @in_trio()
 async def test_rollouts_of_established_authors_wait_in_a_queue_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_UNCHECKED", 3)
@@ -99,6 +106,14 @@ async def test_rollouts_of_established_authors_wait_in_a_queue_of_their_own(monk
     assert (await lab.run(4))[0] == peer(2)
 
 
+@fails_without(
+    "swarm/turns.py", "fullest = max(self._queues, key=lambda other: len(self._queues[other]))", "fullest = source"
+)
+@fails_without(
+    "swarm/turns.py",
+    "self._queues[source] = queue",
+    "self._queues[source] = queue\n            self._queues.move_to_end(source, last=False)",
+)
 @in_trio()
 async def test_a_flood_that_waits_for_its_check_holds_up_and_drops_its_own_rollouts(
     monkeypatch: pytest.MonkeyPatch,
@@ -114,6 +129,7 @@ async def test_a_flood_that_waits_for_its_check_holds_up_and_drops_its_own_rollo
     assert [author in few for author in await lab.run(6)] == [False, True] * 3
 
 
+@fails_without("swarm/member/session.py", "if self.member.is_ignored(forwarder):")
 @in_trio()
 async def test_an_ignored_neighbour_is_not_heard_and_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab()
@@ -125,6 +141,7 @@ async def test_an_ignored_neighbour_is_not_heard_and_not_asked(monkeypatch: pyte
     assert await lab.run(0) == []
 
 
+@fails_without("swarm/member/session.py", "if Rejection.RATE in result.rejections:")
 @in_trio()
 async def test_a_message_from_a_neighbour_without_room_may_come_from_another_one() -> None:
     lab = Lab()
@@ -133,6 +150,17 @@ async def test_a_message_from_a_neighbour_without_room_may_come_from_another_one
     assert [lab.check(message, forwarder=name) for name in (NEIGHBOUR, peer(8))] == [Verdict.DECLINE, Verdict.ACCEPT]
 
 
+@fails_without("swarm/member/session.py", "return Verdict.REJECT", "return Verdict.IGNORE")
+@fails_without(
+    "swarm/member/session.py",
+    "return Verdict.ACCEPT if result.may_forward else Verdict.IGNORE",
+    "return Verdict.ACCEPT",
+)
+@fails_without(
+    "swarm/member/session.py",
+    "[record for record in records if record.digest not in self.member.records]",
+    "list(records)",
+)
 @in_trio()
 async def test_what_the_sender_could_have_rejected_is_rejected_and_what_is_known_is_not_forwarded(
     monkeypatch: pytest.MonkeyPatch,
@@ -152,6 +180,11 @@ async def test_what_the_sender_could_have_rejected_is_rejected_and_what_is_known
     assert set(await lab.run(2)) == {peer(2), peer(4)}, "a pulled record that the node has is not checked again"
 
 
+@fails_without(
+    "swarm/member/session.py",
+    "return time.thread_time() + self.member.admission.task_seconds",
+    "return time.thread_time()",
+)
 @in_trio()
 async def test_a_check_is_charged_with_the_time_of_the_thread_that_makes_the_task(
     monkeypatch: pytest.MonkeyPatch,
@@ -178,6 +211,7 @@ async def test_a_check_is_charged_with_the_time_of_the_thread_that_makes_the_tas
     assert len(made) == 2
 
 
+@fails_without("swarm/member/session.py", "if queue is self._newcomers and self._checks.exhausted():")
 @in_trio()
 async def test_newcomers_rollouts_are_checked_within_a_share_of_processor_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each check takes 0.3 s by the thread's clock, so that one a second is affordable; other authors do not wait."""

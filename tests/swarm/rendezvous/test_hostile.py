@@ -9,10 +9,17 @@ import pytest
 from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND
 from sapo_edge.swarm.host.host import MAX_CONNECTIONS
 from tests.benchmarks.strangers import LIFE, Swarm, seconds_to_first
+from tests.defences.defence import fails_without
 
 SEEDS = range(36)
 
 
+@fails_without("swarm/rendezvous/rendezvous.py", "MAX_TRIES = 6", "MAX_TRIES = 1")
+@fails_without(
+    "swarm/finding/peerbook.py",
+    "patience = 1 if peer.source == RENDEZVOUS and not was_reached else FORGET_AFTER[int(was_reached)]",
+    "patience = FORGET_AFTER[int(was_reached)]",
+)
 @pytest.mark.parametrize(
     ("share", "liars", "kind", "most"),
     [

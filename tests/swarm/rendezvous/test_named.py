@@ -20,6 +20,7 @@ from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.rendezvous import dial
 from sapo_edge.swarm.rendezvous.dial import named_address, who_listens
 from sapo_edge.swarm.tally import Tally
+from tests.defences.defence import fails_without
 from tests.swarm.finding.fakes import OTHER, OWN, a_host
 from tests.swarm.loop import in_trio
 
@@ -46,6 +47,11 @@ def dialler() -> Dialler:
     return Dialler(host, PeerBook(OWN), lambda: HOME, lambda peer: False, lambda address: None, tally)
 
 
+@fails_without(
+    "swarm/finding/dialing.py",
+    "if not self._networks().may_name(address, ()) or not self._is_spaced(address, trusted=False):",
+    "if not self._is_spaced(address, trusted=False):",
+)
 @in_trio()
 async def test_only_public_addresses_of_other_networks_are_tried(tried: list[tuple[str, int]]) -> None:
     private = ("192.168.1.7", "8.8.4.9", "127.0.0.1", "10.1.1.1", "169.254.169.254", "224.0.0.1")
@@ -56,6 +62,7 @@ async def test_only_public_addresses_of_other_networks_are_tried(tried: list[tup
     assert tried == [("9.9.9.9", 4000)], "and each once in a while"
 
 
+@fails_without("swarm/finding/dialing.py", "while not self._bucket.take():")
 @in_trio()
 async def test_addresses_of_the_dht_are_dialled_at_the_rate_of_all(tried: list[tuple[str, int]]) -> None:
     one = dialler()
@@ -66,6 +73,11 @@ async def test_addresses_of_the_dht_are_dialled_at_the_rate_of_all(tried: list[t
     assert DIAL_BURST < len(tried) <= DIAL_BURST + 4, "and none is lost while it waits"
 
 
+@fails_without(
+    "swarm/finding/dialing.py",
+    "return self.lacks_members and self._book.unreached_from(RENDEZVOUS) < MAX_DIALS",
+    "return self.lacks_members",
+)
 def test_no_more_are_tried_while_those_that_answered_wait_for_their_dials() -> None:
     one = dialler()
     for number in range(1, MAX_DIALS + 1):
@@ -106,6 +118,9 @@ async def test_who_is_no_node_is_nobody(answer: bytes | None, monkeypatch: pytes
         nursery.cancel_scope.cancel()
 
 
+@fails_without(
+    "swarm/rendezvous/dial.py", "if not networks.may_name(direct_address(ip, port, str(host.get_id())), ()):"
+)
 @in_trio()
 async def test_who_listens_where_no_stranger_may_name_an_address_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, int]] = []

@@ -14,6 +14,7 @@ import pytest
 from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND
 from sapo_edge.swarm.rendezvous.rendezvous import keys_at
 from sapo_edge.tasks.manifest import load_manifest
+from tests.defences.defence import fails_without
 from tests.swarm.conftest import Running
 from tests.swarm.finding.processes import Node, Process
 from tests.swarm.javascript import INTEROP
@@ -78,6 +79,7 @@ def test_another_implementation_finds_what_this_one_announces_and_the_reverse(pu
     repeat(ours_first, ["20.0.0.1", 4002])
 
 
+@fails_without("swarm/rendezvous/program.py", "strict = require_ids(session, True)", "strict = True")
 def test_machines_that_choose_ids_next_to_a_key_do_not_say_alone_who_is_there(public: Public) -> None:
     public.announce([LIED_ABOUT], [(MEMBER, 4001)])
     liars = public.lie(LIED_ABOUT)

@@ -37,6 +37,7 @@ from sapo_edge.swarm.rendezvous.rendezvous import (
 )
 from sapo_edge.swarm.status import Search
 from sapo_edge.swarm.tally import Tally
+from tests.defences.defence import fails_without
 from tests.swarm.loop import in_trio
 from tests.swarm.rendezvous.mainline import LOOSE, ON_LOOPBACK, start
 
@@ -46,6 +47,11 @@ NOON = 1_800_014_400.0
 DAY = 86_400.0
 
 
+@fails_without(
+    "swarm/rendezvous/rendezvous.py",
+    'swarm_tag(swarm, psk, f"{purpose} {day}")',
+    'swarm_tag(swarm, None, f"{purpose} {day}")',
+)
 def test_a_key_is_of_one_day_and_of_one_swarm() -> None:
     (today,) = keys_at(SWARM, None, NOON)
     assert len(today) == 20 and keys_at(SWARM, None, NOON + 3 * 3600) == [today]
@@ -54,6 +60,7 @@ def test_a_key_is_of_one_day_and_of_one_swarm() -> None:
     assert before == today and [after] == keys_at(SWARM, None, NOON + DAY), "around midnight both days count"
 
 
+@fails_without("swarm/rendezvous/rendezvous.py", 'if trouble not in ("", *TROUBLES):')
 @pytest.mark.parametrize(
     "line",
     ["", "[]", "{}", "null", '{"key": "zz", "peers": []}', '{"key": "00"}', '{"key": "00", "peers": {}}',
@@ -71,6 +78,11 @@ HONEST = ("5.5.5.5", 4000)
 PLACE = st.tuples(st.ip_addresses().map(str), st.integers(1, 65535))
 
 
+@fails_without(
+    "swarm/rendezvous/rendezvous.py",
+    "if networks[network] < MAX_OF_NETWORK and self._may_try(place):",
+    "if self._may_try(place):",
+)
 @given(st.lists(st.lists(PLACE, max_size=120), max_size=30), st.lists(st.integers(0, 30), max_size=20))
 def test_however_many_addresses_are_named_few_are_kept_and_of_a_network_fewer(
     answers: list[list[Place]], takes: list[int]
@@ -88,6 +100,7 @@ def test_however_many_addresses_are_named_few_are_kept_and_of_a_network_fewer(
     assert networks.total() <= MAX_OF_ANSWER and all(count <= MAX_OF_NETWORK for count in networks.values())
 
 
+@fails_without("swarm/rendezvous/rendezvous.py", "if len(kept) == self._most:")
 def test_ten_thousand_announced_addresses_take_the_room_of_a_few() -> None:
     places = Places(rng=random.Random(1))
     for first in range(0, 10_000, 100):
@@ -95,6 +108,11 @@ def test_ten_thousand_announced_addresses_take_the_room_of_a_few() -> None:
     assert len(places) == MAX_ANSWERS * MAX_OF_ANSWER
 
 
+@fails_without(
+    "swarm/rendezvous/rendezvous.py",
+    "place = self._choose(answers).pop()",
+    "place = self._choose([answer for answer in answers for _ in answer]).pop()",
+)
 def test_a_dht_node_that_says_more_or_later_than_others_is_heard_no_more() -> None:
     firsts = []
     for seed in range(100):
@@ -106,6 +124,7 @@ def test_a_dht_node_that_says_more_or_later_than_others_is_heard_no_more() -> No
     assert firsts.count(HONEST) > 75, "seven of eight say so"
 
 
+@fails_without("swarm/rendezvous/rendezvous.py", "                self._tried[place] = self._clock()\n")
 def test_a_place_is_tried_again_after_a_while() -> None:
     now = 0.0
     places = Places(lambda: now)
@@ -160,6 +179,7 @@ class Run:
 SAYS = "import json, sys; print({!r}, flush=True); sys.stdin.read()"
 
 
+@fails_without("swarm/rendezvous/rendezvous.py", "if found.key in topic.keys_now():", "if True:")
 def test_what_the_dht_names_under_the_swarms_key_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     other = json.dumps({"key": "11" * 20, "peers": [["7.7.7.7", 7]]})
     run = Run(monkeypatch, SAYS.format(other + "\n" + json.dumps({"key": KEY.hex(), "peers": [["5.5.5.5", 4000]]})))
@@ -167,6 +187,13 @@ def test_what_the_dht_names_under_the_swarms_key_is_tried(monkeypatch: pytest.Mo
     assert run.tried == [("5.5.5.5", 4000)] and run.tally.counts["rendezvous addresses"] == 1
 
 
+@fails_without(
+    "swarm/rendezvous/rendezvous.py",
+    "except (ValueError, RecursionError):\n"
+    '                    self._tally.count("rendezvous lines that were not valid")',
+    "except (ZeroDivisionError, RecursionError):\n"
+    '                    self._tally.count("rendezvous lines that were not valid")',
+)
 @pytest.mark.parametrize("said", ["no json", '{"key": "00", "peers": 7}', ""])
 def test_a_program_that_says_nonsense_or_ends_is_started_again(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
     run = Run(monkeypatch, SAYS.format(said) if said else "")
@@ -174,6 +201,7 @@ def test_a_program_that_says_nonsense_or_ends_is_started_again(monkeypatch: pyte
     assert run.tried == []
 
 
+@fails_without("swarm/rendezvous/rendezvous.py", "if len(pending) > MAX_LINE:")
 def test_a_line_without_an_end_ends_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     endless = "import sys; print('x' * 1_000_000, end='', flush=True); sys.stdin.read()"
     run = Run(monkeypatch, endless)

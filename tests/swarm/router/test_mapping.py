@@ -26,6 +26,7 @@ from sapo_edge.swarm.router.portmap import Answer, OlderRouterError, PortmapErro
 from sapo_edge.swarm.router.ports import Ports
 from sapo_edge.swarm.router.program import LIFETIME, Task
 from sapo_edge.swarm.tally import Tally
+from tests.defences.defence import fails_without
 from tests.swarm.loop import in_trio
 from tests.swarm.router.answering import answering
 
@@ -164,6 +165,7 @@ def line(**changes: Any) -> bytes:
     return json.dumps({"by": "pcp", "port": 4001, "lifetime": 3600, "ip": "5.5.5.5", **changes}).encode()
 
 
+@fails_without("swarm/router/mapping.py", "if len(data) > MAX_OUTPUT:")
 def test_a_hostile_routers_answer_is_bounded() -> None:
     assert read_answer(line()) == Answer(4001, 3600, "5.5.5.5", "pcp")
     assert read_answer(line(lifetime=0)).lifetime == SHORTEST and read_answer(line(lifetime=2**32)).lifetime == LIFETIME
@@ -251,6 +253,8 @@ program.main()
 """
 
 
+@fails_without("swarm/router/program.py", "signal.alarm(SECONDS)", "pass")
+@fails_without("swarm/router/program.py", "limit_memory(MEMORY)", "pass")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds address space")
 def test_whatever_a_router_has_the_library_do_takes_20_seconds_and_512_mib_at_most() -> None:
     command = [sys.executable, "-c", OVERDOING, json.dumps({"port": 1, "external": 1, "nonce": ""})]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sapo_edge.swarm.router import program
 from sapo_edge.swarm.router.portmap import Answer, PortmapError
 from sapo_edge.swarm.router.program import Task
+from tests.defences.defence import fails_without
 from tests.swarm.router.answering import GATEWAY, answering
 
 OTHER = "127.0.0.2"
@@ -94,6 +95,7 @@ def test_a_router_is_asked_at_its_own_address(monkeypatch: pytest.MonkeyPatch) -
     assert web.requests == ["GET /root.xml", "POST /control AddPortMapping", "POST /control GetExternalIPAddress"]
 
 
+@fails_without("swarm/router/program.py", "if sender == gateway:", "if True:")
 def test_no_device_answers_in_the_routers_place(monkeypatch: pytest.MonkeyPatch) -> None:
     web = Web(GATEWAY, description())
     with web.running() as url, device(OTHER, answer(f"{url}/root.xml"), monkeypatch), pytest.raises(PortmapError):
@@ -101,6 +103,16 @@ def test_no_device_answers_in_the_routers_place(monkeypatch: pytest.MonkeyPatch)
     assert web.requests == []
 
 
+@fails_without(
+    "swarm/router/program.py",
+    'return check_url(match.group(1).decode("ascii"), gateway)',
+    'return match.group(1).decode("ascii")',
+)
+@fails_without(
+    "swarm/router/program.py",
+    "check_url(router.selectigd(find_description(gateway)), gateway)",
+    "router.selectigd(find_description(gateway))",
+)
 def test_no_router_has_anything_fetched_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     other = Web(OTHER, description())
     with other.running() as elsewhere:

@@ -32,6 +32,7 @@ from sapo_edge.swarm.visits import fetch
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
 from sapo_edge.swarm.wire.messages import OWN, encode_manifest_response
 from sapo_edge.tasks.manifest import Manifest, load_manifest
+from tests.defences.defence import fails_without
 from tests.swarm.finding.fakes import OTHER as PEER
 from tests.swarm.finding.fakes import STRANGER
 from tests.swarm.loop import in_trio
@@ -39,6 +40,8 @@ from tests.swarm.loop import in_trio
 WANTED, OTHER = load_manifest("starter"), load_manifest("arithmetic")
 
 
+@fails_without("swarm/visits/fetch.py", " and digest in (OWN, bytes.fromhex(manifest.digest))")
+@fails_without("swarm/visits/fetch.py", "except (RequestError, WireError, ManifestError):", "except RequestError:")
 @pytest.mark.parametrize(
     ("answer", "digest", "is_believed"),
     [
@@ -88,6 +91,11 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "ask_manifest", ask_for_manifest)
 
 
+@fails_without("swarm/visits/fetch.py", "trio.move_on_after(timeout) as", "trio.move_on_after(1e6) as")
+@fails_without("swarm/visits/fetch.py", "if peer_id in asked:")
+@fails_without(
+    "swarm/finding/visiting.py", "                    if len(views) >= MAX_ASKED:\n                        break\n"
+)
 @in_trio()
 async def test_few_peers_are_asked_and_for_a_while(
     endless: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -153,6 +161,15 @@ async def test_a_member_that_says_nothing_does_not_hold_up_who_fetches_a_manifes
     assert await fetch._fetch(swarm, 30.0, Entry(())) == WANTED
 
 
+@fails_without("swarm/finding/circuit.py", "trio.move_on_after(DIAL_SECONDS)", "trio.move_on_after(1e6)")
+@fails_without("swarm/codes/reaching.py", "trio.move_on_after(DIAL_SECONDS)", "trio.move_on_after(1e6)")
+@fails_without("swarm/codes/reaching.py", "except (OSError, UnicodeError):", "except OSError:")
+@fails_without("swarm/codes/meeting_place.py", "trio.fail_after(ASK_SECONDS)", "trio.fail_after(60.0)")
+@fails_without(
+    "swarm/codes/meeting_place.py",
+    "decode_answer(await read_frame(stream, MAX_CLAIM_BYTES))",
+    "decode_answer(await read_frame(stream, 2**31))",
+)
 @pytest.mark.parametrize("sent", [b"", b"\x3f\xff\xff\xff"], ids=["nothing", "the length of a gigabyte"])
 @in_trio(0.05)
 async def test_a_machine_that_says_nothing_holds_nobody_up(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ from sapo_edge.swarm.visits import find
 from sapo_edge.swarm.visits.find import ASK_SECONDS, MAX_SWARMS, SwarmFinder
 from sapo_edge.tasks.manifest import Manifest, load_manifest
 from sapo_edge.tasks.source import TaskSource
+from tests.defences.defence import fails_without
 from tests.swarm.finding import fakes
 from tests.swarm.finding.fakes import OTHER as PEER
 from tests.swarm.finding.fakes import make_discovery
@@ -55,6 +56,7 @@ def announce(sessions: Sequence[Any], key: bytes, port: int) -> None:
     sessions[port % len(sessions)].dht_announce(libtorrent.sha1_hash(key), port, 0)
 
 
+@fails_without("swarm/visits/find.py", "OWN if known is None else bytes.fromhex(known.digest)", "OWN")
 @in_trio()
 async def test_swarms_are_found_in_a_real_dht_with_those_who_answer() -> None:
     sessions = start(["127.0.0.1"] * 6, **LOOSE)
@@ -127,6 +129,7 @@ async def test_only_public_addresses_of_other_networks_are_asked(street: Street)
     assert street.asked == [] and await street.ask(("9.9.9.9", 4001))
 
 
+@fails_without("swarm/visits/find.py", "        await trio.sleep(self._dials.wait())\n")
 @in_trio(jumps=0)
 async def test_a_search_dials_at_the_rate_of_a_node(street: Street) -> None:
     began = trio.current_time()
@@ -136,12 +139,15 @@ async def test_a_search_dials_at_the_rate_of_a_node(street: Street) -> None:
     assert len(street.asked) == 100 and trio.current_time() - began >= 99 - DIAL_BURST
 
 
+@fails_without("swarm/visits/find.py", "with trio.move_on_after(ASK_SECONDS):", "with trio.CancelScope():")
 @in_trio(jumps=0)
 async def test_who_says_nothing_is_given_up(street: Street) -> None:
     street.silent, began = True, trio.current_time()
     assert not await street.ask(("9.9.9.9", 4001)) and trio.current_time() - began <= ASK_SECONDS + 1
 
 
+@fails_without("swarm/visits/find.py", "or len(self.swarms) < MAX_SWARMS", "or True")
+@fails_without("swarm/visits/find.py", "return known is not None or digest", "return digest")
 @in_trio(jumps=0)
 async def test_strangers_name_few_swarms_and_crowd_out_none_that_is_known(street: Street) -> None:
     for number in range(100):
@@ -155,6 +161,11 @@ async def test_the_machines_own_node_is_not_counted(street: Street) -> None:
     assert not await street.ask(("9.9.9.9", 4255)) and not street.finder.swarms
 
 
+@fails_without(
+    "swarm/finding/discovery.py",
+    "if config.psk is None and shipped_name(config.manifest.digest) is None:",
+    "if shipped_name(config.manifest.digest) is None:",
+)
 @pytest.mark.parametrize(
     ("manifest", "psk", "found"), [(OWN, None, True), (OWN, bytes(32), False), (STARTER, None, False)]
 )

@@ -49,6 +49,7 @@ from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.visits import relay as relay_module
 from sapo_edge.swarm.visits.relay import RelayConfig, run_relay
 from sapo_edge.swarm.wire.exchange import ExchangeRequest
+from tests.defences.defence import fails_without
 from tests.swarm.finding.fakes import SWARM, nobody
 from tests.swarm.finding.processes import Relay
 from tests.swarm.host.streams import FakeConnection, FakeStream
@@ -124,6 +125,7 @@ async def lab(clients: int, offer: Offer | None = None, **options: Any) -> Async
             yield hop, hosts
 
 
+@fails_without("swarm/finding/hop.py", '        msg.ClearField("peer")\n')
 @in_trio()
 async def test_a_peer_can_reserve_only_for_itself() -> None:
     async with lab(2) as (hop, (attacker, honest)):
@@ -134,6 +136,7 @@ async def test_a_peer_can_reserve_only_for_itself() -> None:
         assert hop.reservations == 2
 
 
+@fails_without("swarm/finding/hop.py", "                self._active_relays.clear()\n")
 @in_trio()
 async def test_the_end_of_one_circuit_leaves_the_others_alone() -> None:
     async with lab(3) as (hop, (target, first, second)):
@@ -154,6 +157,8 @@ async def test_the_end_of_one_circuit_leaves_the_others_alone() -> None:
         assert first.relay.peer_id in {str(peer) for peer in first.host.get_network().connections}
 
 
+@fails_without("swarm/finding/hop.py", "if not self._reserves(str(stream.muxed_conn.peer_id)):")
+@fails_without("swarm/finding/hop.py", "if not await self._is_introduced(source):")
 @in_trio()
 async def test_a_member_serves_only_whom_it_wants_and_little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hop_module, "INTRODUCTION_SECONDS", 0.3)
@@ -184,6 +189,7 @@ async def test_a_member_serves_only_whom_it_wants_and_little(monkeypatch: pytest
         assert hop.circuits == 2, "a member needs no reservation to connect"
 
 
+@fails_without("swarm/finding/hop.py", "if not await self._is_introduced(source):")
 @in_trio()
 async def test_a_member_connects_through_another_as_soon_as_it_has_said_its_swarm(
     monkeypatch: pytest.MonkeyPatch,
@@ -230,6 +236,7 @@ async def take_two_circuits(hop: Hop, attacker: Host, targets: Sequence[Host]) -
     assert hop.circuits == 2
 
 
+@fails_without("swarm/finding/hop.py", "self._circuits[source] >= self._offer.circuits_from_one or ")
 @in_trio()
 async def test_circuits_are_bounded() -> None:
     async with lab(4, Offer(circuits_from_one=2)) as (hop, (attacker, *targets)):
@@ -238,6 +245,7 @@ async def test_circuits_are_bounded() -> None:
         assert await targets[2].echoes(targets[0])
 
 
+@fails_without("swarm/finding/hop.py", "Places(offer.circuits, offer.circuits)", "Places(10**6, 10**6)")
 @pytest.mark.skipif(sys.platform != "linux", reason="only 127.0.0.1 is an address of this machine")
 @in_trio()
 async def test_circuits_are_shared_between_addresses() -> None:
@@ -249,6 +257,10 @@ async def test_circuits_are_shared_between_addresses() -> None:
         assert await until(lambda: hop.circuits <= 2, 20)
 
 
+@fails_without(
+    "swarm/visits/relay.py", "tally, config.capacity, Shares(*PROCESSOR))", "tally, processor=Shares(*PROCESSOR))"
+)
+@fails_without("swarm/visits/relay.py", "Hop(host, config.offer,", "Hop(host, Offer(),")
 @in_trio()
 async def test_a_relay_serves_as_many_as_it_was_told() -> None:
     own: list[str] = []
@@ -323,6 +335,12 @@ async def test_the_library_closes_no_connection_of_a_relay(monkeypatch: pytest.M
     assert min(bounds.high_watermark, bounds.max_connections, made[0].get_peerstore().max_peers) > 1000
 
 
+@fails_without("swarm/finding/hop.py", "while budget[0] > 0 and (data", "while (data")
+@fails_without(
+    "swarm/finding/hop.py",
+    "with trio.move_on_after(self._offer.circuit_seconds) as scope:",
+    "with trio.CancelScope() as scope:",
+)
 @pytest.mark.parametrize("offer", [Offer(circuit_bytes=500_000), Offer(circuit_seconds=1)], ids=["bytes", "seconds"])
 @in_trio()
 async def test_a_circuit_carries_so_many_bytes_and_lasts_so_long(offer: Offer) -> None:
@@ -339,6 +357,7 @@ async def test_a_circuit_carries_so_many_bytes_and_lasts_so_long(offer: Offer) -
         assert await until(lambda: not hop.circuits, 20)
 
 
+@fails_without("swarm/finding/hop.py", "if self._streams[peer] >= self._offer.requests_of_one:")
 @in_trio()
 async def test_one_node_has_few_requests_open() -> None:
     host = Host()
@@ -353,6 +372,7 @@ async def test_one_node_has_few_requests_open() -> None:
     assert not hop._streams, "each gives its place back"
 
 
+@fails_without("swarm/finding/hop.py", "        self._drop_absent()\n        msg.ClearField", "        msg.ClearField")
 @in_trio()
 async def test_reservations_of_nodes_that_left_are_deleted() -> None:
     async with lab(2) as (hop, (gone, here)):
@@ -389,6 +409,7 @@ class FalseHop(Hop):
         await stream.reset()
 
 
+@fails_without("swarm/finding/circuit.py", "if await self._carries(address):", "if True:")
 @in_trio()
 async def test_a_relay_that_carries_nobody_holds_no_place_for_long() -> None:
     async with contextlib.AsyncExitStack() as stack:
@@ -469,6 +490,8 @@ def test_a_clock_that_is_a_day_off_changes_nothing_about_when_a_place_is_renewed
     assert client._reservations == {relay: 1000.0 + circuit.RENEW_SECONDS}
 
 
+@fails_without("swarm/finding/circuit.py", "if await self._carries(address):", "if True:")
+@fails_without("swarm/finding/circuit.py", "            and region(address) not in {region(relay) for relay in held}\n")
 @pytest.mark.parametrize("trial", range(20))
 def test_one_network_gets_one_place_and_a_relay_that_fails_twice_loses_it(
     trial: int, granting: None, monkeypatch: pytest.MonkeyPatch
@@ -488,6 +511,7 @@ def test_one_network_gets_one_place_and_a_relay_that_fails_twice_loses_it(
     assert {address.relay for address in client.addresses()} == set(addresses) - first
 
 
+@fails_without("swarm/finding/circuit.py", " if self._is_volunteer(other) == volunteers]", "]")
 def test_volunteers_take_no_places_from_relays_of_the_swarm(granting: None, monkeypatch: pytest.MonkeyPatch) -> None:
     addresses = relays([f"9.{number}.9.9" for number in range(10)])
     strangers = set([*addresses][:6])
@@ -560,6 +584,7 @@ def test_the_network_is_examined_without_peers() -> None:
     assert all(finding.remedy for finding in findings if finding.status != "pass")
 
 
+@fails_without("swarm/finding/hop.py", "        protocol_module.maybe_consume_signed_record = lambda *_: True\n")
 @in_trio(0)
 async def test_nothing_is_kept_of_addresses_that_a_peer_signs() -> None:
     keys = create_new_key_pair()

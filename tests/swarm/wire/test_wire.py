@@ -41,6 +41,7 @@ from sapo_edge.swarm.wire.record import (
     verify_record,
 )
 from sapo_edge.swarm.wire.rejection import Rejection
+from tests.defences.defence import fails_without
 from tests.swarm.wire import make_vectors
 from tests.swarm.wire.make_vectors import vectors
 
@@ -91,6 +92,8 @@ def test_token_ids_and_log_probabilities_are_not_sent() -> None:
     assert encode_body(own, SWARM) == encode_body(own.as_text(), SWARM)
 
 
+@fails_without("swarm/wire/record.py", "if rollout.author != identity.peer_id:")
+@fails_without("swarm/wire/record.py", "if not 0 <= rollout.time < MAX_TIME:")
 @pytest.mark.parametrize(
     "rollout", [USUAL, replace(USUAL, author=US.peer_id, time=-1.0), replace(USUAL, author=US.peer_id, time=2.0**37)]
 )
@@ -99,6 +102,7 @@ def test_a_rollout_that_others_would_reject_is_not_signed(rollout: Rollout) -> N
         sign_rollout(rollout, SWARM, US)
 
 
+@fails_without("swarm/wire/record.py", "if len(body) > MAX_BODY_BYTES:")
 def test_the_largest_rollout_fits_a_body_and_a_response_and_no_message() -> None:
     question = os.urandom(MAX_QUESTION_BYTES // 2).hex()
     answers = tuple(Answer(os.urandom(MAX_ANSWER_BYTES // 2).hex(), True) for _ in range(MAX_ANSWERS))
@@ -119,6 +123,7 @@ def test_messages_and_responses_decode_again(swarm: bytes, content: list[RawReco
     assert wire.decode_response(wire.encode_response(content)) == wire.Response(tuple(content))
 
 
+@fails_without("swarm/wire/messages.py", "if len(piece) > PIECE_BYTES:")
 @pytest.mark.parametrize("content", [bytes, random.Random(0).randbytes], ids=["compressed", "plain"])
 def test_a_piece_of_questions_has_so_many_bytes(content: Callable[[int], bytes]) -> None:
     largest, too_large = map(content, (wire.PIECE_BYTES, wire.PIECE_BYTES + 1))
@@ -139,6 +144,7 @@ def test_records_that_fit_in_a_message_fit_with_all_announcements(alphabet: str)
         wire.encode_message(drawn.randbytes(32), fitting, [drawn.randbytes(32) for _ in range(wire.MAX_ANNOUNCED)])
 
 
+@fails_without("swarm/wire/messages.py", "if len(records) > MAX_ROLLOUTS or len(announced) > MAX_ANNOUNCED:")
 def test_more_than_a_message_or_response_may_hold_is_not_encoded() -> None:
     too_many = [RECORD] * (wire.MAX_ROLLOUTS + 1)
     for encode in (
@@ -179,6 +185,17 @@ BOMBS = {
 }  # fmt: skip
 
 
+@fails_without(
+    "swarm/wire/codec.py", "plain = unpacker.decompress(data[1:], limit + 1)", "plain = unpacker.decompress(data[1:])"
+)
+@fails_without("swarm/wire/codec.py", "if len(plain) > limit:")
+@fails_without("swarm/wire/codec.py", "check_structure(data, what)\n    try:", "try:")
+@fails_without(
+    "swarm/wire/codec.py",
+    "if len(remaining) > MAX_DEPTH + 1 or values > MAX_VALUES:",
+    "if len(remaining) > MAX_DEPTH + 1:",
+)
+@fails_without("swarm/wire/codec.py", "elif 0x7F < first < 0xE0:")
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_cost_little_time_and_memory(name: str) -> None:
     bomb = b"\1" + zlib.compress(BOMBS[name], 9)
@@ -198,6 +215,13 @@ def test_bombs_cost_little_time_and_memory(name: str) -> None:
         tracemalloc.stop()
 
 
+@fails_without("swarm/wire/codec.py", "if len(data) > limit:")
+@fails_without("swarm/wire/messages.py", "if len(data) > MAX_MESSAGE_BYTES:")
+@fails_without(
+    "swarm/wire/messages.py",
+    "if not isinstance(manifest, bytes) or not 0 < len(manifest) <= MAX_MANIFEST_BYTES:",
+    "if not isinstance(manifest, bytes):",
+)
 def test_data_over_its_size_is_not_decoded() -> None:
     assert reason_of(lambda: wire.decode_message(b"\0" + bytes(wire.MAX_MESSAGE_BYTES))) is Rejection.SIZE
     assert reason_of(lambda: wire.decode_request(bytes(wire.MAX_REQUEST_BYTES + 1))) is Rejection.SIZE
@@ -206,6 +230,9 @@ def test_data_over_its_size_is_not_decoded() -> None:
     assert reason_of(lambda: wire.decode_response(manifest)) is Rejection.SHAPE
 
 
+@fails_without("swarm/wire/codec.py", "if length > limit:")
+@fails_without("swarm/wire/codec.py", "elif 0x7F < first < 0xE0:")
+@fails_without("swarm/wire/codec.py", " or not all(isinstance(key, str) for key in fields):", ":")
 @pytest.mark.parametrize(
     "value",
     [
@@ -262,6 +289,11 @@ def test_the_vectors_are_of_this_version() -> None:
         assert kept == current, f"{name} has another version; see tests/swarm/wire/make_vectors.py"
 
 
+@fails_without(
+    "swarm/wire/record.py",
+    "return verify(read_author(signed.record), CONTEXT + signed.record.body, signed.record.signature)",
+    "return verify(read_author(signed.record), signed.record.body, signed.record.signature)",
+)
 @pytest.mark.parametrize("vector", vectors("rollouts.json"), ids=lambda vector: vector["name"])
 def test_vectors_of_rollouts(vector: dict[str, Any]) -> None:
     signed = decode_record(raw(vector))
@@ -299,6 +331,38 @@ def test_vectors_of_frames(vector: dict[str, Any]) -> None:
         assert response.piece.hex() == vector["piece"]
 
 
+@fails_without("swarm/wire/codec.py", "if not unpacker.eof or unpacker.unused_data:")
+@fails_without("swarm/wire/codec.py", "check_structure(data, what)\n    try:", "try:")
+@fails_without(
+    "swarm/wire/codec.py", "if len(remaining) > MAX_DEPTH + 1 or values > MAX_VALUES:", "if values > MAX_VALUES:"
+)
+@fails_without("swarm/wire/codec.py", "if len(fields) != len(pairs) or not all", "if not all")
+@fails_without(
+    "swarm/wire/codec.py", "if type(value) is not int or not 0 <= value <= limit:", "if type(value) is not int:"
+)
+@fails_without(
+    "swarm/wire/codec.py", "if not isinstance(value, list) or len(value) > limit:", "if not isinstance(value, list):"
+)
+@fails_without(
+    "swarm/wire/codec.py",
+    "if not isinstance(value, bytes) or len(value) != DIGEST_BYTES:",
+    "if not isinstance(value, bytes):",
+)
+@fails_without("swarm/wire/codec.py", "if version != VERSION:")
+@fails_without("swarm/wire/messages.py", "if not digests:")
+@fails_without("swarm/wire/messages.py", "if not count:")
+@fails_without(
+    "swarm/wire/messages.py", 'get_integer(fields, "offset", MAX_DATA_BYTES)', 'get_integer(fields, "offset")'
+)
+@fails_without("swarm/wire/record.py", "if len(record.signature) != SIGNATURE_BYTES:")
+@fails_without(
+    "swarm/wire/record.py", "or isinstance(value, bool) or not 0 <= value < MAX_TIME:", "or isinstance(value, bool):"
+)
+@fails_without(
+    "swarm/wire/record.py",
+    "return verify(read_author(signed.record), CONTEXT + signed.record.body, signed.record.signature)",
+    "return verify(read_author(signed.record), signed.record.body, signed.record.signature)",
+)
 @pytest.mark.parametrize("vector", vectors("invalid.json"), ids=lambda vector: f"{vector['kind']}: {vector['name']}")
 def test_vectors_that_are_rejected(vector: dict[str, Any]) -> None:
     if vector["kind"] == "record":

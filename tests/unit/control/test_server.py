@@ -34,6 +34,7 @@ from sapo_edge.errors import ConfigError, NoNodeError, StateError
 from sapo_edge.events import Event, Notice, Progress, to_json
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
+from tests.defences.defence import fails_without
 from tests.waiting import wait_until
 
 SECONDS = 10
@@ -219,6 +220,7 @@ def test_an_event_that_is_published_after_it_was_read_comes_once(bench: Bench) -
         assert [next(events)["text"] for _ in range(2)] == ["1", "2"]
 
 
+@fails_without("control/server.py", "while first and size + len(lines[first - 1]) <= MAX_REPLAY_BYTES:", "while first:")
 def test_what_a_subscription_leaves_out_and_what_it_can_not_read(bench: Bench) -> None:
     with bench.client() as client, bench.client() as other:
         assert client.subscribe(progress=False) == 0 and other.subscribe() == 0
@@ -240,6 +242,7 @@ def test_what_a_subscription_leaves_out_and_what_it_can_not_read(bench: Bench) -
         assert client.subscribe(0) == 0
 
 
+@fails_without("control/server.py", "self.subscribed and self.backlog + len(line) > MAX_BACKLOG_BYTES", "False")
 def test_a_slow_reader_is_dropped_with_a_reason_and_slows_down_nobody(bench: Bench) -> None:
     slow, quick = bench.raw(b'{"id":1,"method":"subscribe"}\n'), bench.client()
     quick.subscribe()
@@ -266,6 +269,7 @@ def test_a_dropped_client_that_reads_nothing_is_closed(bench: Bench, monkeypatch
     wait_until(lambda: is_closed(client))
 
 
+@fails_without("control/server.py", "self.closing or self.backlog <= MAX_BACKLOG_BYTES", "True")
 def test_a_client_that_reads_no_answers_is_not_read_any_further(bench: Bench) -> None:
     line = encode({"id": 1, "method": "echo", "params": {"text": "x" * (MAX_REQUEST_BYTES - 100)}})
     connection = bench.raw()
@@ -276,6 +280,7 @@ def test_a_client_that_reads_no_answers_is_not_read_any_further(bench: Bench) ->
     assert connects(bench)
 
 
+@fails_without("control/server.py", "if len(self._clients) > MAX_CLIENTS:")
 def test_new_clients_replace_idle_ones(bench: Bench) -> None:
     for _ in range(3 * MAX_CLIENTS):
         bench.raw(b'{"id":1,"meth')
@@ -425,6 +430,8 @@ def test_a_deep_state_directory_gets_a_short_socket(tmp_path: Path, monkeypatch:
         server.stop()
 
 
+@fails_without("control/protocol.py", "not stat.S_ISDIR(status.st_mode) or ")
+@fails_without("control/protocol.py", ' or (hasattr(os, "geteuid") and status.st_uid != os.geteuid()):', ":")
 def test_a_directory_that_somebody_else_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory, link = tmp_path / "directory", tmp_path / "link"
     directory.mkdir(mode=0o700)

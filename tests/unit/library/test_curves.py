@@ -16,6 +16,7 @@ from sapo_edge.config.curves import CURVES, describe_curves, goes_to
 from sapo_edge.errors import StateError
 from sapo_edge.library import curves
 from sapo_edge.library.curves import Curves, Figures, Target, figures_of, open_curves
+from tests.defences.defence import fails_without
 
 ROUND = events.RoundFinished(
     round=3, reward_own=0.5, reward_external=0.25, groups=8, informative=6, own=4, external=4, tokens=600,
@@ -186,6 +187,11 @@ def test_a_library_that_is_missing_or_fails_to_open_names_the_remedy(
         open_curves("tensorboard", tmp_path, "first", pytest.fail)
 
 
+@fails_without(
+    "library/curves.py",
+    're.sub(r"(?<=//)[^/\\s@]*@|\\?\\S+", "", str(error).partition("\\n")[0])',
+    'str(error).partition("\\n")[0]',
+)
 def test_an_error_is_told_once_and_ends_the_curves() -> None:
     warnings: list[str] = []
     logged: list[int] = []

@@ -17,6 +17,7 @@ from sapo_edge.library.environments import Environment, Environments, agreed_cod
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.questions import MAX_QUESTIONS
 from sapo_edge.tasks.source import TaskSource
+from tests.defences.defence import fails_without
 
 PLAYED = """
 import os, sys, time, msgpack
@@ -133,6 +134,7 @@ def test_one_that_can_not_be_used_says_why(
         Environment(f"verifiers:{name}", print)
 
 
+@fails_without("library/environments.py", "if not self._agreed(named):")
 def test_a_manifest_is_judged_by_what_its_owner_has_agreed_to_and_nothing_else(tmp_path: Path) -> None:
     file = tmp_path / "code.json"
     manifest = Manifest.from_toml(

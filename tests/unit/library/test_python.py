@@ -27,6 +27,7 @@ from sapo_edge.swarm.joining.invite import Swarm
 from sapo_edge.swarm.joining.membership import Membership
 from sapo_edge.tasks.manifest import load_manifest
 from tests.cli.process import run as command
+from tests.defences.defence import fails_without
 from tests.models import SHAPES, write_model
 
 ROWS = [{"question": f"word {number}?", "answer": str(number)} for number in range(12)]
@@ -229,6 +230,7 @@ def test_a_home_has_one_node(model: Path, tmp_path: Path) -> None:
     assert len(refused) == 1 and "another node" in refused[0]
 
 
+@fails_without("library/python.py", 'if "network" in settings:')
 @pytest.mark.parametrize(
     ("options", "message"),
     [

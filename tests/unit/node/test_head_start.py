@@ -27,6 +27,7 @@ from sapo_edge.tasks.checks import Number, Pattern
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.questions import OwnQuestion
 from sapo_edge.tasks.source import Judgement, TaskSource
+from tests.defences.defence import fails_without
 from tests.fakes import FakePolicy, make_rollout
 from tests.unit.node.machine import Machine, at_call
 
@@ -338,6 +339,11 @@ def even_are_right(prompt: Prompt, position: int) -> str:
     return f"{number}7" if position == 1 and int(number) % 2 == 0 else "no idea"
 
 
+@fails_without(
+    "node/head_start.py",
+    "prompt_for(rollout.question), (right,), external=True)",
+    "prompt_for(rollout.question), (right,))",
+)
 def test_where_only_a_verifier_exists_its_first_right_answers_are_learned(tmp_path: Path) -> None:
     tasks, policy = source(*DATES), FakePolicy()
     policy.script = even_are_right
@@ -378,6 +384,12 @@ def test_a_search_that_is_stopped_begins_again_and_so_does_one_after_a_validatio
     assert last.log.count("update") == 20 + 1
 
 
+@fails_without(
+    "node/rounds.py",
+    "self.pool.take([scored.rollout for scored in external])\n        return own, external, next_cursor",
+    "return own, external, next_cursor",
+)
+@fails_without("node/head_start.py", "half = min(len(self.others), self._batch // 2)", "half = len(self.others)")
 def test_right_answers_of_others_count_once_their_task_is_verified(tmp_path: Path) -> None:
     tasks, policy = source(*DATES), FakePolicy(lambda _prompt, _position: "no idea")
 

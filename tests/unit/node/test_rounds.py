@@ -23,6 +23,7 @@ from sapo_edge.room import Room
 from sapo_edge.state.store import Store
 from sapo_edge.swarm.memory import MemorySwarm
 from sapo_edge.tasks.manifest import load_manifest
+from tests.defences.defence import fails_without
 from tests.fakes import FakePolicy, LengthScored, make_rollout
 from tests.unit.node.machine import SETTINGS, Machine, at_call
 
@@ -417,6 +418,7 @@ def test_external_rollouts_reach_the_pool_and_own_ones_do_not(machine: Machine, 
     assert {rollout.author for rollout in machine.node.pool.candidates()} == {other.node.author}
 
 
+@fails_without("node/rounds.py", "        self.room.update(self.selector.budget, self.pool.authors())\n")
 def test_each_round_sets_what_the_swarm_accepts_of_others(machine: Machine) -> None:
     room = Room()
     machine.start(room=room, prepare=lambda node: setattr(node.pool, "authors", lambda: 100.0))

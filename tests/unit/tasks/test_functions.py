@@ -12,6 +12,7 @@ from sapo_edge.swarm.joining.invite import Swarm
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.question_data import write_questions
 from sapo_edge.tasks.source import Function, TaskSource
+from tests.defences.defence import fails_without
 
 JUDGED = Manifest.from_toml(
     'name = "judged"\n[[tasks]]\nname = "mine"\nquestions = ['
@@ -60,6 +61,7 @@ def test_a_function_that_fails_is_an_error_and_not_a_wrong_answer(function: Func
         source.score(source.held_out("test", 1)[0], "x")
 
 
+@fails_without("tasks/question_data.py", "require(not is_judged,", "require(True,")
 def test_without_the_function_there_is_no_source_and_no_swarm(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match="judged by mine"):
         TaskSource(JUDGED)

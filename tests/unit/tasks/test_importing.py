@@ -18,6 +18,7 @@ from sapo_edge.tasks.importing import Imported, Importer, write_import
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.question_file import parse_question, read_questions
 from sapo_edge.tasks.questions import OwnQuestion
+from tests.defences.defence import fails_without
 
 SYSTEM, ASK, SAY = (
     {"role": role, "content": text} for role, text in (("system", "Be brief."), ("user", "Ho?"), ("assistant", "Hm."))
@@ -106,6 +107,7 @@ def test_one_system_text_is_the_manifests_and_several_are_said() -> None:
     assert "1 answers have more than 200 characters" in result.said[0]
 
 
+@fails_without("tasks/importing.py", 'if own["check"] == "code":')
 def test_questions_of_our_own_keep_their_checks() -> None:
     rows = [{"question": "a?", "answer": "B", "check": "choice", "choices": ["A", "B"], "split": "test"}]
     (question,), _ = imported(rows)

@@ -25,6 +25,7 @@ from sapo_edge.tasks.manifest import (
     load_manifest,
     shipped_manifests,
 )
+from tests.defences.defence import fails_without
 
 TINY = Manifest("tiny", (TaskEntry("sums", "chain_sum", {"max_terms": 2, "min_terms": 2}),), max_tokens=16)
 ENTRY = TINY.tasks[0].as_dict()
@@ -88,6 +89,12 @@ def test_a_manifest_loads_from_a_file(tmp_path: Path) -> None:
     assert "reasoning-gym-nine" in caught.value.remedy
 
 
+@fails_without("tasks/manifest.py", '{0,63}", re.ASCII)', '*", re.ASCII)')
+@fails_without(
+    "tasks/manifest.py",
+    '        require(known, f"{where}: reading is not known", nearest(str(self.reading)[:64], READINGS))\n',
+)
+@fails_without("tasks/manifest.py", '_FORM.check(f"{where}: form", self.form)', "self.form")
 @pytest.mark.parametrize(
     ("text", "message", "remedy"),
     [
@@ -168,6 +175,8 @@ def test_an_invalid_manifest_is_rejected_with_a_remedy(text: str, message: str, 
     assert remedy in error.remedy
 
 
+@fails_without("tasks/allowed.py", "text if text.isprintable() and len", "text if len")
+@fails_without("tasks/allowed.py", "and len(text) <= _SHOWN else", "else")
 @pytest.mark.parametrize("key", ["\\u001b", "k" * 9000, "\\u001b" + "k" * 9000])
 def test_messages_never_carry_a_long_or_unprintable_key(key: str) -> None:
     error = refusal(HEAD + TASK + f'"{key}" = 1')
@@ -187,6 +196,7 @@ def test_a_key_of_many_parts_is_rejected_before_it_is_parsed(text: str) -> None:
     tracemalloc.stop()
 
 
+@fails_without("tasks/manifest.py", "file.read(MAX_FILE_BYTES + 1)", "file.read()")
 def test_files_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
     large, latin = tmp_path / "large.toml", tmp_path / "latin.toml"
     with large.open("wb") as sparse:
@@ -249,6 +259,9 @@ def test_no_value_of_a_field_raises_anything_but_a_manifest_error(key: str, inne
             Manifest.from_bytes(packed(**changes))
 
 
+@fails_without("tasks/checks.py", "isinstance(self.choices, list | tuple) and ")
+@fails_without("tasks/checks.py", "isinstance(self.texts, list | tuple) and ")
+@fails_without("tasks/checks.py", 'isinstance(call.get("function"), dict)', 'call.get("function")')
 @pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize(
     "value",

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapo_edge.tasks.objects import MAX_CHARACTERS, MAX_DEPTH, MAX_VALUES, field_share, parse_object, same
+from tests.defences.defence import fails_without
 
 CALL = {"intent": "LightSet", "name": "bedroom lamp", "brightness": 40}
 
@@ -113,6 +114,7 @@ def test_missing_wrong_and_extra_fields_cost(given: dict[str, object], share: fl
     assert field_share(CALL, given) == pytest.approx(share)
 
 
+@fails_without("tasks/objects.py", "len(expected) == len(given) and ")
 def test_truth_is_no_number_and_an_accent_may_be_composed() -> None:
     assert not same(1, True)
     assert not same(0, False)

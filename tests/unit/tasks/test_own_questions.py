@@ -34,6 +34,7 @@ from sapo_edge.tasks.question_file import MAX_HELD, MAX_MISTAKES, find_mistakes_
 from sapo_edge.tasks.question_table import read_rows
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, make_check, place, split_questions
 from sapo_edge.tasks.source import TaskSource
+from tests.defences.defence import fails_without
 
 MANIFEST = 'name = "own"\n[[tasks]]\nname = "mine"\nquestions = "tasks.jsonl"\n'
 SHIPPED = {
@@ -95,6 +96,15 @@ def test_questions_are_part_of_the_bytes_and_of_the_digest(tmp_path: Path) -> No
         Manifest.from_bytes(msgpack.packb(body))
 
 
+@fails_without("tasks/checks.py", "    options.max_mem = PATTERN_MEMORY\n")
+@fails_without(
+    "tasks/checks.py",
+    "return re2.compile(pattern, options)\n    except re2.error:",
+    "return re.compile(pattern)  # type: ignore[return-value]\n    except re.error:",
+)
+@fails_without(
+    "tasks/checks.py", 'check_text("pattern", self.pattern, MAX_PATTERN_BYTES)', 'check_text("pattern", self.pattern)'
+)
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -205,6 +215,7 @@ def test_no_table_is_an_error_of_another_kind(data: bytes, named: bool) -> None:
             assert set(record) <= {"question", "answer"}
 
 
+@fails_without("tasks/question_file.py", "        elif len(held) == MAX_HELD:\n            break\n")
 @pytest.mark.parametrize(("content", "message", "remedy"), [
     ('{"question": "a", "answer": "b"}'.encode("utf-16"), "is UTF-16", "save it as UTF-8"),
     (b'[\n{"question": "a", "answer": "b"}\n]\n', "is one JSON list", "without the brackets"),
@@ -222,6 +233,11 @@ def test_a_file_of_another_form_is_recognised(tmp_path: Path, content: bytes, me
     assert re.search(remedy, caught.value.remedy)
 
 
+@fails_without(
+    "tasks/question_file.py",
+    'return bool(name) and name == Path(name).name and name not in (".", "..")',
+    "return bool(name)",
+)
 @pytest.mark.parametrize("name", ["../tasks.jsonl", "/etc/passwd", ".", "", "a/tasks.jsonl", "none.jsonl", "a\\u0000b"])
 def test_only_a_file_beside_the_manifest_is_read(tmp_path: Path, name: str) -> None:
     inner = tmp_path / "inner"
@@ -250,6 +266,7 @@ def test_questions_stand_inside_a_manifest_too() -> None:
     assert Manifest.from_toml(text).tasks[0].questions == (OwnQuestion("1 + 1?", "2", Number()),)
 
 
+@fails_without("tasks/checks.py", 'isinstance(call.get("function"), dict)', 'call.get("function")')
 @pytest.mark.parametrize(
     ("check", "value", "expected", "answer", "score"),
     [
@@ -289,6 +306,9 @@ def test_questions_that_no_answer_can_meet_are_refused(check: str, value: object
         OwnQuestion("?", expected, make_check(check, value))
 
 
+@fails_without("tasks/question_file.py", "if os.fstat(file.fileno()).st_size > size:")
+@fails_without("tasks/question_file.py", "if count == most:")
+@fails_without("tasks/question_file.py", "mistakes += itertools.islice(lines, MAX_MISTAKES)", "mistakes += lines")
 def test_a_manifest_and_a_file_have_an_end(tmp_path: Path) -> None:
     path = tmp_path / "tasks.jsonl"
     line = b'{"question": "?", "answer": "1"}\n'
@@ -310,11 +330,26 @@ def test_a_manifest_and_a_file_have_an_end(tmp_path: Path) -> None:
         Manifest.from_bytes(bytes(MAX_MANIFEST_BYTES + 1))
 
 
+@fails_without(
+    "tasks/manifest.py",
+    '        require(count <= MAX_QUESTIONS, f"{where} has {count} questions", f"keep at most {MAX_QUESTIONS}")\n',
+)
 def test_an_entry_has_so_many_questions_at_most() -> None:
     with pytest.raises(ManifestError, match="has 4097 questions"):
         TaskEntry("mine", questions=plain(MAX_QUESTIONS + 1))
 
 
+@fails_without(
+    "tasks/checks.py", 'check_text("pattern", self.pattern, MAX_PATTERN_BYTES)', 'check_text("pattern", self.pattern)'
+)
+@fails_without("tasks/checks.py", "2 <= len(self.choices) <= MAX_CHOICES", "2 <= len(self.choices)")
+@fails_without("tasks/checks.py", 'check_text("a choice", choice, MAX_CHOICE_BYTES)', 'check_text("a choice", choice)')
+@fails_without("tasks/checks.py", "2 <= len(self.texts) <= MAX_ITEMS", "2 <= len(self.texts)")
+@fails_without("tasks/checks.py", 'Flag(False).check("fold", self.fold)', "pass")
+@fails_without("tasks/checks.py", "require(1 <= count <= MAX_ITEMS,", "require(1 <= count,")
+@fails_without("tasks/checks.py", "Real(0.0, MAX_TOLERANCE, 0.0)", "Real(0.0, 1e300, 0.0)")
+@fails_without("tasks/texts.py", "\\x9f\\ud800-\\udfff]", "\\x9f]")
+@fails_without("tasks/texts.py", 'len(text.encode("utf-8"))', "len(text)")
 @pytest.mark.parametrize(
     ("answer", "check", "value"),
     [
@@ -339,6 +374,8 @@ def test_a_strangers_questions_are_bounded(answer: str, check: str, value: objec
         OwnQuestion.from_list(["?", answer, "", check, value])
 
 
+@fails_without("tasks/checks.py", "@lru_cache(maxsize=256)", "@lru_cache(maxsize=None)")
+@fails_without("tasks/checks.py", "    options.log_errors = False\n")
 def test_expressions_that_others_write_are_not_kept_without_end_nor_shown(capfd: pytest.CaptureFixture[str]) -> None:
     """Answers to such a question are expressions, of which RE2 would write invalid ones on the terminal."""
     check = Matches(("a", "!b"))
@@ -349,6 +386,7 @@ def test_expressions_that_others_write_are_not_kept_without_end_nor_shown(capfd:
     assert capfd.readouterr() == ("", "")
 
 
+@fails_without("tasks/questions.py", "shaped = isinstance(raw, list) and len(raw) == 5", "shaped = True")
 @pytest.mark.parametrize("raw", [None, "abcde", {}, [], ["?", "1", "", "exact"], ["?", "1", "", "exact", False, 1]])
 def test_a_strangers_questions_have_five_fields(raw: object) -> None:
     with pytest.raises(ManifestError, match="5 fields"):

@@ -17,6 +17,7 @@ from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.question_file import find_mistakes_in, read_questions
 from sapo_edge.tasks.question_parquet import MAX_ROW, read_parquet
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion
+from tests.defences.defence import fails_without
 
 
 def write(path: Path, table: dict[str, Any], **options: Any) -> Path:
@@ -63,6 +64,7 @@ def test_whole_numbers_and_dictionaries_and_conversations_are_read(tmp_path: Pat
     assert manifest.own_questions == count and manifest.data
 
 
+@fails_without("tasks/question_parquet.py", "row if len(row) <= MAX_ROW else packer.pack({})", "row")
 def test_a_mistake_is_told_with_its_row_and_a_long_row_is_not_passed_on(tmp_path: Path) -> None:
     path = write(tmp_path / "q.parquet", {"question": ["a?", "b?", "c?"], "answer": ["x", "", "y" * (MAX_ROW + 1)]})
     assert [mistake.message for mistake in find_mistakes_in(path)] == [

@@ -35,6 +35,7 @@ from sapo_edge.tasks.question_file import find_mistakes_in, import_questions
 from sapo_edge.tasks.questions import MAX_QUESTIONS, SPLITS, OwnQuestion, split_questions
 from sapo_edge.tasks.review import read_own, remarks
 from sapo_edge.tasks.source import TaskSource
+from tests.defences.defence import fails_without
 
 COUNT = MAX_QUESTIONS + 4
 MANIFEST = 'name = "big"\n[[tasks]]\nname = "mine"\nquestions = "tasks.jsonl"\nexamples = 2\n'
@@ -151,6 +152,7 @@ def test_bad_files_are_refused_with_their_lines(
     assert not list(tmp_path.glob("store/*")), "nothing half-written stays"
 
 
+@fails_without("tasks/question_file.py", "if os.fstat(file.fileno()).st_size > size:")
 def test_the_limits_are_those_that_are_promised(tmp_path: Path) -> None:
     assert (MAX_DATA_QUESTIONS, MAX_DATA_BYTES) == question_file.BY_DIGEST == (200_000, 64_000_000)
     with (tmp_path / "mine.csv").open("wb") as file:
@@ -175,6 +177,11 @@ def test_duplicates_are_named_with_their_lines(tmp_path: Path) -> None:
     assert (remark.where, remark.text) == ("mine.jsonl, line 4101", "the same question as in mine.jsonl, line 18")
 
 
+@fails_without(
+    "tasks/question_data.py",
+    "is_named = (count, digest.digest(), end) == (self.count, self.sha256, self.size)",
+    "is_named = True",
+)
 def test_a_damaged_file_is_never_mixed_with_another(tmp_path: Path) -> None:
     data = write_questions((OwnQuestion(f"{number}?", "1") for number in range(9)), tmp_path)
     train = open_questions(data, tmp_path, set()).train
@@ -199,6 +206,16 @@ def _named(*records: object) -> tuple[bytes, QuestionData]:
     return content, QuestionData(len(records), hashlib.sha256(content).digest(), len(content))
 
 
+@fails_without(
+    "tasks/question_data.py",
+    "is_named = (count, digest.digest(), end) == (self.count, self.sha256, self.size)",
+    "is_named = True",
+)
+@fails_without(
+    "tasks/question_data.py",
+    "is_judged = isinstance(OwnQuestion.from_list(record).check, Code)\n                require(",
+    "is_judged = False\n                require(",
+)
 def test_a_strangers_file_is_valid_to_its_last_question(tmp_path: Path) -> None:
     good = OwnQuestion("?", "B", Choice(("A", "B"))).as_list()
     for bad in ([*good[:4], ["A"] * 65], [*good[:4], ["A"]], good[:4], {"a": 1}, ["?", "x" * 4097, *good[2:]], 7):
@@ -227,6 +244,7 @@ def _memory_below(limit: int) -> Iterator[None]:
         tracemalloc.stop()
 
 
+@fails_without("tasks/question_data.py", "if file.tell() - end > _BLOCK:")
 def test_a_strangers_question_without_end_takes_little_memory(tmp_path: Path) -> None:
     arrays = b"\x90"
     for _ in range(3):
@@ -238,6 +256,11 @@ def test_a_strangers_question_without_end_takes_little_memory(tmp_path: Path) ->
         data.verify(tmp_path / "file")
 
 
+@fails_without("tasks/question_file.py", "file.readline(MAX_LINE + 1)", "file.readline()")
+@fails_without("tasks/question_table.py", "first = text.readline(MAX_LINE)", "first = text.readline()")
+@fails_without(
+    "tasks/question_table.py", 'iter(lambda: text.readline(MAX_LINE), "")', 'iter(lambda: text.readline(), "")'
+)
 @pytest.mark.parametrize(("name", "head", "message"), [
     ("a.jsonl", b"", "line 1 is too long"),
     ("a.csv", b"", "field larger than field limit"),
@@ -249,6 +272,7 @@ def test_a_line_without_end_takes_little_memory(tmp_path: Path, name: str, head:
         assert message in str(find_mistakes_in(tmp_path / name)[-1])
 
 
+@fails_without("tasks/question_data.py", "require(named and counted,", "require(named,")
 @pytest.mark.parametrize("change", [
     *({"count": value} for value in (0, MAX_DATA_QUESTIONS + 1, True, 1.0, "1")),
     *({"size": value} for value in (0, MAX_DATA_BYTES + 1, -1)),
@@ -265,6 +289,9 @@ def test_what_a_stranger_says_of_questions_is_bounded(change: dict[str, Any]) ->
         Manifest.from_bytes(msgpack.packb(body))
 
 
+@fails_without(
+    "tasks/manifest.py", "fits = total[0] <= MAX_DATA_BYTES and total[1] <= MAX_DATA_QUESTIONS", "fits = True"
+)
 def test_all_questions_of_a_manifest_together_have_the_bounds_of_one_file() -> None:
     half = QuestionData(MAX_DATA_QUESTIONS // 2, bytes(32), MAX_DATA_BYTES // 2)
     tasks = tuple(TaskEntry(name, questions=half) for name in ("a", "b"))

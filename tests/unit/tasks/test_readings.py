@@ -14,10 +14,12 @@ from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.questions import OwnQuestion
 from sapo_edge.tasks.readings import FIT, READINGS, read
 from sapo_edge.tasks.source import Judgement, TaskSource
+from tests.defences.defence import fails_without
 
 RIGHT, OTHERWISE, WRONG = Judgement(True, True), Judgement(True, False), Judgement(False, False)
 
 
+@fails_without("tasks/readings.py", "_tail(said) if", "_tail(completion) if")
 @pytest.mark.parametrize(
     ("text", "number"),
     [
@@ -48,6 +50,7 @@ def test_a_fraction_is_no_answer_where_a_number_is() -> None:
     assert read("number", "16/2") == () and read("number", "16/2 = 8") == ("8",)
 
 
+@fails_without("tasks/readings.py", "if tagged is None and closed and OPEN_TAG in said:")
 @pytest.mark.parametrize(
     ("text", "answers"),
     [
@@ -93,6 +96,9 @@ def test_the_last_object_counts(text: str, found: str) -> None:
     assert read("json", text.replace("}", "")) == ()
 
 
+@fails_without("tasks/readings.py", "completion[-MAX_ANSWER_CHARACTERS:]", "completion")
+@fails_without("tasks/readings.py", '.encode("utf-8", "surrogatepass").decode("utf-8", "replace")')
+@fails_without("tasks/readings.py", '.replace("\\0", "\\N{REPLACEMENT CHARACTER}")')
 @given(st.text(), st.sampled_from(READINGS))
 @example("x" * 9000, "line")
 @example("1" * 9000, "number")
@@ -137,6 +143,9 @@ def test_each_question_is_read_as_fits_its_check() -> None:
 CAPITAL = "What is the capital of France?"
 
 
+@fails_without(
+    "tasks/readings.py", "return new[0] if len(new) == 1 else sentence", "return new[0] if new else sentence"
+)
 @pytest.mark.parametrize(
     ("question", "answer", "text", "right"),
     [

@@ -23,6 +23,7 @@ from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.questions import SPLIT_QUESTIONS
 from sapo_edge.tasks.skills import SKILLS
 from sapo_edge.tasks.source import JUDGED, TaskSource
+from tests.defences.defence import fails_without
 
 STARTER = TaskSource(load_manifest("starter"))
 NINE = TaskSource(load_manifest("reasoning-gym-nine"))
@@ -174,6 +175,11 @@ def test_a_manifest_without_enough_questions_is_an_error(monkeypatch: pytest.Mon
         TaskSource(one_task("gcd")).held_out("test", 1)
 
 
+@fails_without(
+    "tasks/source.py",
+    "except ValueError as error:\n        raise UnknownTaskError(",
+    "except ZeroDivisionError as error:\n        raise UnknownTaskError(",
+)
 @pytest.mark.parametrize(
     ("failures", "length", "message"), [(7, 16_384, ""), (8, 1, "can't be generated"), (0, 16_385, "is not valid")]
 )

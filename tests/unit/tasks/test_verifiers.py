@@ -17,6 +17,7 @@ from sapo_edge.tasks.logic import truth_table
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.source import TaskSource
 from sapo_edge.tasks.verifiers import LIBRARY_VERIFIED, OWN_VERIFIERS, verify
+from tests.defences.defence import fails_without
 
 
 def source_of(generator: str, partial_credit: bool = False) -> TaskSource:
@@ -132,6 +133,7 @@ SCORES: dict[str, tuple[dict[str, Any], dict[str, float]]] = {
 """Of each verifier of our own: a task's record, and the scores of answers to it."""
 
 
+@fails_without("tasks/verifiers.py", 'if len(answer) > max(SHORT_FORMULA, sum(map(len, metadata["premises"]))):')
 @pytest.mark.parametrize(
     ("generator", "answer"), [(generator, answer) for generator, (_, scores) in SCORES.items() for answer in scores]
 )

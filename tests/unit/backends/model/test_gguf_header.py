@@ -23,6 +23,7 @@ from sapo_edge.backends.model.gguf_header import (
     read_header,
 )
 from sapo_edge.errors import ModelError
+from tests.defences.defence import fails_without
 from tests.models import CHAT_TEMPLATE, SHAPES, VOCABULARY
 
 HUGE = (1 << 64) - 1
@@ -80,6 +81,8 @@ def test_a_header_is_read(headers: dict[str, GgufHeader], name: str) -> None:
         header.count("no such thing")
 
 
+@fails_without("backends/model/gguf_header.py", "if end > self.size:")
+@fails_without("backends/model/gguf_header.py", "if needed > reader.size:")
 def test_a_truncated_file_is_refused_wherever_it_ends(models: dict[str, Path], tmp_path: Path) -> None:
     content = models["llama-gqa"].read_bytes()
     ends = [*range(64), *range(64, 9000, 131), *range(9000, len(content), 20_011), len(content) - 1]
@@ -124,6 +127,7 @@ def test_a_header_is_read_once_until_its_file_changes(tmp_path: Path) -> None:
         read_header(path)
 
 
+@fails_without("backends/model/gguf_header.py", "if end > MAX_HEADER_BYTES:")
 @pytest.mark.parametrize(
     ("kind", "counts"),
     [(8, [50_000_000]), (8, [8000] * 2), (4, [90_000_000]), (6, [4_000_000] * 20)],
@@ -180,6 +184,12 @@ ABSURD = {
 }
 
 
+@fails_without(
+    "backends/model/gguf_header.py",
+    "if kind == _ARRAY:\n            raise self.broken(",
+    "if False:\n            raise self.broken(",
+)
+@fails_without("backends/model/gguf_header.py", "if isinstance(blocks, int) and blocks > MAX_BLOCKS:")
 @pytest.mark.parametrize("fault", list(ABSURD))
 def test_absurd_headers_are_refused_within_a_megabyte(tmp_path: Path, fault: str) -> None:
     read_header_once(tmp_path)
@@ -187,6 +197,7 @@ def test_absurd_headers_are_refused_within_a_megabyte(tmp_path: Path, fault: str
         refused(tmp_path / "model.gguf", ABSURD[fault])
 
 
+@fails_without("backends/model/gguf_header.py", "if length > MAX_STRING:")
 def test_a_long_text_is_refused_before_it_is_read_in_a_file_that_is_as_long(tmp_path: Path) -> None:
     read_header_once(tmp_path)
     path, length = tmp_path / "model.gguf", 1 << 25
@@ -197,11 +208,13 @@ def test_a_long_text_is_refused_before_it_is_read_in_a_file_that_is_as_long(tmp_
         parse_header(path)
 
 
+@fails_without("backends/model/gguf_header.py", "if number > MAX_ENTRIES:")
 def test_a_file_has_so_many_values_at_most(tmp_path: Path) -> None:
     values = [entry("", 0, b"\0")] * (MAX_ENTRIES + 1)
     assert "claims 65537 values" in refused(tmp_path / "model.gguf", gguf(values, [])).message
 
 
+@fails_without("backends/model/gguf_header.py", " and isinstance(value, list):", ":")
 def test_a_number_in_place_of_a_vocabulary_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(gguf([ARCHITECTURE, entry("tokens", 4, bytes(4))], [EMBEDDING], bytes(32)))
