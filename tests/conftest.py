@@ -28,6 +28,7 @@ settings.register_profile("without a deadline", deadline=None)
 settings.load_profile("without a deadline")
 
 TESTS = Path(__file__).parent
+PRIORITY = os.getpriority(os.PRIO_PROCESS, 0)
 LONGEST_FIRST = ("slow", "swarm", "cli", "tui", "packaging", "contract", "unit")
 """Folders by how long their longest file takes."""
 
@@ -43,3 +44,8 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(20_000, 50, 10)
     gc.enable()
+
+
+def pytest_runtest_teardown() -> None:
+    """No test may slow those after it: a process can't raise its priority again."""
+    assert os.getpriority(os.PRIO_PROCESS, 0) == PRIORITY, "run `lower_priority` in a process of its own"
