@@ -93,7 +93,9 @@ def _rates() -> dict[str, float]:
         for _ in range(REPEATS + 1):
             for name, weight in weights.items():
                 begin = time.thread_time()
-                wide_product(wide_linear(x, weight, None), weight)
+                # As in an update's own forward pass: with gradients, torch makes a product at once.
+                with torch.no_grad():
+                    wide_product(wide_linear(x, weight, None), weight)
                 times[name].append(time.thread_time() - begin)
     finally:
         torch.set_num_threads(threads)

@@ -87,6 +87,7 @@ def products_alone(learner: TorchLearner, batch: list[EncodedGroup]) -> Callable
     output_weight = learner.model.base_model.model.lm_head.weight.detach()
     layouts = [pack(members) for members in packs(batch, learner.pack_tokens)]
 
+    @torch.no_grad()  # as in the update's own forward pass
     def both(rows: int, weight: torch.Tensor) -> None:
         wide_linear(torch.ones(rows, weight.shape[1]), weight, None)
         wide_product(torch.ones(rows, weight.shape[0]), weight)

@@ -48,7 +48,7 @@ async def until(pilot: Pilot[Any], condition: Callable[[], object], seconds: flo
         await pilot.pause(0.01)
         if condition():
             return
-    raise AssertionError("the condition never became true")
+    raise AssertionError(f"the condition never became true; the terminal shows:\n{picture(pilot.app)}")
 
 
 async def press(pilot: Pilot[Any], *keys: str, then: Callable[[], object]) -> None:

@@ -12,6 +12,7 @@ from sapo_edge.backends.machine import measured as measurements
 from sapo_edge.backends.machine.host import processor
 from sapo_edge.backends.pytorch import rates
 from sapo_edge.backends.pytorch.rates import Products, products_for
+from sapo_edge.backends.pytorch.runtime import require_torch
 from tests.forked import Forked
 from tests.undisturbed import UNDISTURBED
 
@@ -74,6 +75,7 @@ def test_a_processor_is_told_from_another_one(tmp_path: Path) -> None:
 
 
 def test_the_measurement_is_short() -> None:
+    require_torch()  # loading it takes longer
     begin = time.process_time()
     assert set(rates._rates()) == {"bfloat16", "float32"}
     # A twentieth of a second where bfloat16 is multiplied, a half where it is imitated.
