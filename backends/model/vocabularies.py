@@ -237,7 +237,8 @@ class HfVocabulary(Vocabulary):
                 str(directory.path), trust_remote_code=False, local_files_only=True
             )
             decoder = json.dumps(json.loads(self._tokenizer.backend_tokenizer.to_str()).get("decoder"))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
+        except Exception as error:
+            # For a file that a later version of it wrote, the library `tokenizers` raises Exception itself.
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise ModelError(f"the tokenizer in {directory.path} can't be loaded ({reason})", REMEDY) from error
         self._to_bytes = _bytes_reader(decoder, directory)
