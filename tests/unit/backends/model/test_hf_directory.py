@@ -171,6 +171,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no heads": (lambda d: change(d, num_attention_heads=0, head_dim=None), "incomplete"),
     "endless width": (lambda d: change(d, hidden_size=float("inf")), "incomplete"),
     "a number of kinds of layers": (lambda d: change(d, layer_types=5), "incomplete"),
+    "kinds of more layers than there are": (lambda d: change(d, layer_types=[FULL] * 9), "num_hidden_layers"),
     "a billion layers": (lambda d: change(d, num_hidden_layers=10**9), "claims 1000000000 layers"),
     "a deep configuration": (lambda d: (d / "config.json").write_text("[" * 100_000), "config.json"),
     "a list of files": (lambda d: (d / "model.safetensors.index.json").write_text('{"weight_map": []}'), "no weights"),
