@@ -233,6 +233,7 @@ def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (tiny / "original").mkdir()
     (tiny / "original" / "weights.safetensors").write_bytes(b"of another program")
     (tiny / "pytorch_model.bin").write_bytes(b"pickled")
+    (tiny / "consolidated.safetensors").write_bytes(b"the same weights for another program")
     (root / "someone" / "tiny-GGUF").mkdir()
     for name in ("tiny-Q4_0.gguf", "tiny-Q8_0.gguf", "tiny-F16-00001-of-00002.gguf"):
         write_model(root / "someone" / "tiny-GGUF" / name, SHAPES["llama"])

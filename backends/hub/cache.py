@@ -129,6 +129,7 @@ def is_complete(directory: Path) -> bool:
 def page_of(directory: Path) -> dict[str, Any]:
     """What a model's page in its directory says of it in front; empty without a page."""
     from huggingface_hub import ModelCard
+    from yaml import YAMLError  # type: ignore[import-untyped]
 
     page = directory / "README.md"
     # Of a file that is missing, the library would ask the hub.
@@ -136,6 +137,7 @@ def page_of(directory: Path) -> dict[str, Any]:
         return {}
     try:
         card = ModelCard.load(page, ignore_metadata_errors=True)
-    except (OSError, ValueError):
+    except (OSError, ValueError, YAMLError, RecursionError):
+        # The hub keeps pages whose front is no YAML, and other programs download them.
         return {}
     return dict(card.data.to_dict())

@@ -20,6 +20,8 @@ from sapo_edge.errors import ModelError
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo, RepoSibling
 
+TWICE = "consolidated"
+"""How the names of all weights begin that Mistral's repositories hold once more, for another program."""
 SPARE = 200_000_000
 """Bytes of disk space that a download leaves free."""
 
@@ -87,7 +89,8 @@ def _wanted(name: HubName, info: ModelInfo) -> list[RepoSibling]:
         remedy = "name one: " + " ".join(str(HubName(name.repository, file)) for file in ggufs) if ggufs else FORM
         problem = "is a repository of GGUF files" if ggufs else "has no config.json"
         raise ModelError(f"the model {name} {problem}", remedy)
-    return sorted((file for path, file in files.items() if belongs(path)), key=lambda file: file.size or 0)
+    wanted = (file for path, file in files.items() if belongs(path) and not path.startswith(TWICE))
+    return sorted(wanted, key=lambda file: file.size or 0)
 
 
 def _chosen(name: HubName, files: Sequence[str]) -> str:

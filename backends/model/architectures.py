@@ -107,7 +107,9 @@ def architecture_of(header: GgufHeader) -> Architecture:
 def check_supported(header: GgufHeader) -> None:
     """Check that a GGUF file's model can be trained, not only sampled from."""
     architecture = architecture_of(header)
-    scaling = header.value("rope.scaling.type", "none")
+    # Files of 2023 have a factor without a type, which llama.cpp takes for linear scaling; 0 and 1 change nothing.
+    factor = header.value("rope.scaling.factor", header.value("rope.scale_linear", 0.0))
+    scaling = header.value("rope.scaling.type", "none" if factor in (0.0, 1.0) else "linear")
     if scaling != "none" or (ROPE_FACTORS in header.tensors and not architecture.factors):
         problem = f"{header.path} scales its positions (RoPE scaling), which is not supported"
         raise ModelError(problem, "use a model without RoPE scaling")

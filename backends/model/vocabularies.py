@@ -237,9 +237,11 @@ class HfVocabulary(Vocabulary):
                 str(directory.path), trust_remote_code=False, local_files_only=True
             )
             decoder = json.dumps(json.loads(self._tokenizer.backend_tokenizer.to_str()).get("decoder"))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise ModelError(f"the tokenizer in {directory.path} can't be loaded ({reason})", REMEDY) from error
+        except Exception as error:
+            # For a file that a later version of it wrote, the library `tokenizers` raises Exception itself; and
+            # transformers checks config.json here, with errors of no common class, whose last line says what is wrong.
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ModelError(f"transformers can't load the tokenizer in {directory.path} ({reason})", REMEDY) from error
         self._to_bytes = _bytes_reader(decoder, directory)
         self._end_tokens = self._find_end_tokens(_declared_ends(directory))
         self._use(directory.path)

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from sapo_edge.backends.hub.base import EMBEDDED, Base, base_of
+from sapo_edge.backends.hub.cache import page_of
+from tests.defences.defence import fails_without
 
 PAGE = "---\nlicense: mit\nlanguage:\n- en\n- de\n---\n# Of a model\n"
 
@@ -24,6 +26,15 @@ def test_a_model_of_the_hub_is_named_by_its_repository_and_told_by_its_page(tmp_
     known = base_of("hf:some/tiny:folder/tiny-Q8_0.gguf", file, {"general.license": "apache-2.0"})
     assert known == Base("some/tiny:folder/tiny-Q8_0.gguf", "some/tiny", "mit", ("en", "de"))
     assert base_of("hf:some/tiny", snapshot, {}) == Base("some/tiny", "some/tiny", "mit", ("en", "de"))
+
+
+@fails_without("backends/hub/cache.py", ", YAMLError, RecursionError):", "):")
+@pytest.mark.parametrize(
+    "front", ["title: one: two", "language: [en", "tag: !!python/name:os.system", pytest.param("[" * 2000, id="deep")]
+)
+def test_a_page_whose_front_is_no_yaml_says_nothing(tmp_path: Path, front: str) -> None:
+    (tmp_path / "README.md").write_text(f"---\n{front}\n---\n# Of a model\n")
+    assert page_of(tmp_path) == {}
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_a_directory_arrives_whole_and_without_what_is_not_needed(hub: Hub, repo
     original = repositories / "someone" / "tiny"
     names = {file.name for file in path.iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= names
-    assert not names & {"original", "pytorch_model.bin"}
+    assert not names & {"original", "pytorch_model.bin", "consolidated.safetensors"}
     assert (path / "model.safetensors").read_bytes() == (original / "model.safetensors").read_bytes()
     assert open_source(path).architecture == "llama"
     total = sum((original / name).stat().st_size for name in names)

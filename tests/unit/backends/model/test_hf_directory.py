@@ -140,6 +140,12 @@ def remove_tokenizer(path: Path) -> None:
         (path / name).unlink()
 
 
+def write_tokenizer_of_a_later_version(path: Path) -> None:
+    tokenizer = json.loads((path / "tokenizer.json").read_text())
+    tokenizer["pre_tokenizer"] = {"type": "of a later version"}
+    (path / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "another architecture": (lambda d: change(d, model_type="gpt2"), "gpt2"),
     "a window that is asked for": (lambda d: change(d, sliding_window=8, use_sliding_window=True), "window"),
@@ -165,6 +171,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no heads": (lambda d: change(d, num_attention_heads=0, head_dim=None), "incomplete"),
     "endless width": (lambda d: change(d, hidden_size=float("inf")), "incomplete"),
     "a number of kinds of layers": (lambda d: change(d, layer_types=5), "incomplete"),
+    "kinds of more layers than there are": (lambda d: change(d, layer_types=[FULL] * 9), "num_hidden_layers"),
     "a billion layers": (lambda d: change(d, num_hidden_layers=10**9), "claims 1000000000 layers"),
     "a deep configuration": (lambda d: (d / "config.json").write_text("[" * 100_000), "config.json"),
     "a list of files": (lambda d: (d / "model.safetensors.index.json").write_text('{"weight_map": []}'), "no weights"),
@@ -177,6 +184,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a tensor of another shape": (lambda d: edit(d / WEIGHTS, lengthen), "(65,)"),
     "a tensor too many": (lambda d: edit(d / WEIGHTS, lambda a: a.update({"x": np.ones(3, np.float32)})), "has a x"),
     "no tokenizer": (remove_tokenizer, "tokenizer"),
+    "a tokenizer of a later version": (write_tokenizer_of_a_later_version, "tokenizer"),
 }  # fmt: skip
 
 

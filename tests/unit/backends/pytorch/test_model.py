@@ -43,12 +43,21 @@ def test_weights_are_those_that_transformers_loads(
         ("llama-gqa", "blk.1.attn_v.weight", "", {}, "attn_v"),
         ("llama-gqa", "blk.0.attn_q.bias", "blk.0.attn_norm.weight", {}, "attn_q"),
         ("llama-gqa", "", "", {"llama.rope.scaling.type": "yarn"}, "RoPE"),
+        ("llama-gqa", "", "", {"llama.rope.scaling.factor": 4.0}, "RoPE"),
+        ("qwen2", "", "", {"qwen2.rope.scale_linear": 4.0}, "RoPE"),
         ("qwen3", ROPE_FACTORS, "output_norm.weight", {}, "RoPE"),
     ],
-    ids=["missing", "left out by torch", "scaled positions", "factors that llama.cpp would not use"],
+    ids=[
+        "missing",
+        "left out by torch",
+        "scaled positions",
+        "scaled without a type",
+        "scaled as early files say it",
+        "factors that llama.cpp would not use",
+    ],
 )
 def test_what_torch_would_compute_otherwise_is_an_error(
-    headers: dict[str, GgufHeader], name: str, tensor: str, base: str, metadata: dict[str, str], what: str
+    headers: dict[str, GgufHeader], name: str, tensor: str, base: str, metadata: dict[str, str | float], what: str
 ) -> None:
     header = headers[name]
     tensors = {key: info for key, info in header.tensors.items() if key != tensor}
