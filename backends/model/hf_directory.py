@@ -85,7 +85,7 @@ class HfDirectory:
         architecture = find_architecture(self.config.get("model_type"), where)
         quantised = self.config.get("quantization")
         by_mlx = self._mlx and isinstance(quantised, dict) and quantised.get("mode", "affine") == "affine"
-        if not by_mlx and (quantised is not None or "quantization_config" in self.config):
+        if not by_mlx and (quantised is not None or self.config.get("quantization_config") is not None):
             remedy = "use the model as it was before it was quantised; --backend mlx runs those quantised for MLX"
             raise ModelError(f"{self.path} holds quantised weights of a kind that can't be trained here", remedy)
         self._check_attention(architecture)
