@@ -152,9 +152,12 @@ def test_the_limits_of_a_manifest_end_an_import_in_words(tmp_path: Path, monkeyp
     assert len(kept) == 4 and result.said == ["it ends after 4 questions: a manifest has no more"]
     monkeypatch.setattr(importing, "MAX_DATA_BYTES", 150)
     importer = Importer()
-    _, lines = write_import(tmp_path, "few", importer.questions(enumerate(rows), "rows"), importer)
+    turns = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi."})
+    rows = [{"prompt": [*turns, {"role": "user", "content": row["question"]}], "answer": "x"} for row in rows]
+    manifest, lines = write_import(tmp_path, "few", importer.questions(enumerate(rows), "rows"), importer)
     assert len(lines.read_text().splitlines()) == importer.result.kept == importer.result.checks.total() == 2
-    assert "MB of questions" in importer.result.said[0]
+    assert "MB of questions" in importer.result.said[0] and "only the last question" in importer.result.said[1]
+    assert 'system = "Be brief."' in manifest.read_text(), "what is said of all questions is said of these"
 
 
 def test_plain_lines_of_these_forms_are_questions_without_an_import(tmp_path: Path) -> None:
