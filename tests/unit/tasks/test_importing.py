@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ def imported(records: Iterable[object], **flags: str) -> tuple[list[OwnQuestion]
         ({"question": " a?\r\nb? ", "answer": "b\r\n"}, ["a?\nb?", "b", "exact"]),
         ({"question": "a?", "answer": "so it is 5+5=<<5+5=10>>10.\n#### 1,010"}, ["a?", "1,010", "number"]),
         ({"question": "a?", "answer": "a list\n#### of words"}, ["a?", "a list\n#### of words", "exact"]),
+        ({"question": "a?", "answer": "####$ 7 \n\n"}, ["a?", "7", "number"]),
+        ({"question": "a?", "answer": "#### 7\nor so"}, ["a?", "#### 7\nor so", "exact"]),
         ({"question": "a?", "answer": {"k": 1}}, ["a?", '{"k":1}', "json"]),
         ({"question": "a?", "answer": [2, 3]}, ["a?", "2, 3", "set"]),
         ({"prompt": "a?", "completion": " b"}, ["a?", "b", "exact"]),
@@ -50,6 +53,17 @@ def imported(records: Iterable[object], **flags: str) -> tuple[list[OwnQuestion]
 def test_rows_of_every_form_are_understood(record: dict[str, Any], expected: list[str]) -> None:
     (question,), _ = imported([record])
     assert [question.question, question.answer, question.check_name] == expected
+
+
+def test_a_hostile_row_takes_no_longer_than_an_ordinary_one() -> None:
+    def seconds(answer: str) -> float:
+        start = time.process_time()
+        for _ in range(20):
+            imported([{"question": "a?", "answer": answer}])
+        return time.process_time() - start
+
+    # An expression that tries where each part ends takes a thousand times as long.
+    assert seconds("####" + " " * 300 + "x\nmore") < 30 * seconds("a solution\n#### " + "1" * 300)
 
 
 def test_named_columns_and_a_named_check_come_first() -> None:
