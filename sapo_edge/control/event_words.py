@@ -93,8 +93,8 @@ def describe_place(round: int) -> str:
 
 
 def is_comparable(first: events.HeldOut, second: events.HeldOut) -> bool:
-    """Whether two evaluations asked the same questions."""
-    return (first.split, first.questions) == (second.split, second.questions)
+    """Whether two evaluations asked the same questions in the same way."""
+    return first.asked == second.asked
 
 
 def describe_comparison(event: events.Comparison) -> str:

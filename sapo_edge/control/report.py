@@ -16,6 +16,7 @@ from sapo_edge.state.journal import LAST_EVENT
 
 _AHEAD = LAST_EVENT.replace("ORDER", "AND json_extract(event, '$.updates') = ? ORDER")
 _EVALUATION = f"SELECT round, correct, questions, split, answers {COMPARABLE}"
+_TRAINED = "SELECT 1 FROM rounds WHERE round <= ? AND json_extract(event, '$.groups') > 0 LIMIT 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,10 @@ class Report:
 
 
 def read_report(journal: Path, best: int | None) -> Report | None:
-    """What a run has learned so far, whether a node runs or not; None before the second evaluation.
+    """What a run has learned so far, whether a node runs or not.
+
+    None before the second evaluation, and where the model before training was asked other questions, or in another way:
+    what was asked first of those that can be compared then is an adapter.
 
     `best` is the round of the checkpoint that `sapo export` takes; None without one.
     """
@@ -81,6 +85,8 @@ def read_report(journal: Path, best: int | None) -> Report | None:
             if course[0] is None:
                 return None
             first, before, questions, split, answers = course[0]
+            if connection.execute(_TRAINED, (first,)).fetchone() is not None:
+                return None
             # A model that never got better is compared as it is now.
             round, now, *_, answers_now = course[2] if course[1] == course[0] else course[1]
             if ahead := _better_head_start(connection, len(answers), 0 if round == first else now):

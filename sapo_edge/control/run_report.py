@@ -76,7 +76,7 @@ class RunReport:
 
     @property
     def learned(self) -> Report | None:
-        """What it has learned; None before the second evaluation."""
+        """What it has learned; None if nothing can be compared, see `read_report`."""
         return self.run.report
 
     def as_dict(self) -> dict[str, Any]:
@@ -144,7 +144,8 @@ def _steps(report: RunReport, evaluated: Sequence[int]) -> Iterator[Step]:
     if settings.get("role") == "generator":
         yield Step("a generator answers and shares, it does not learn")
     elif learned is None:
-        yield from _onward(report, "a comparison needs a second evaluation")
+        asked_others = "before training other questions were asked, or in another way"
+        yield from _onward(report, asked_others if len(evaluated) > 1 else "a comparison needs a second evaluation")
         if not settings.get("held_out", 1):
             yield few
         elif report.adapter:

@@ -53,7 +53,7 @@ class RunView:
         manifest: SHA-256 (hex) of what it trains on; "" before the first checkpoint.
         model, backend: display names, unescaped; "" if unknown.
         best: evaluation; None before the first.
-        report: before and now; None before the second evaluation.
+        report: before and now; None if nothing can be compared, see `read_report`.
         problem: why nothing is known; "" if it is.
     """
 

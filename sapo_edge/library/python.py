@@ -111,7 +111,7 @@ class Run:
 
     @property
     def results(self) -> Results | None:
-        """What it has learned so far, by its journal; None before the second evaluation."""
+        """What it has learned so far, by its journal; None if nothing can be compared yet."""
         from sapo_edge.control.run_report import read_run_report
 
         learned: Report | None = read_run_report(self._paths, self.name).learned

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import tomlkit
 
@@ -84,7 +84,7 @@ class Importer:
         self._seen: set[bytes] = set()
         self._system: str | None = None
         self._differ = False
-        self._earlier = self._long = 0
+        self._earlier = self._long = self._bytes = 0
         self._unknown: ConfigError | DataError | None = None
 
     @property
@@ -93,7 +93,7 @@ class Importer:
         return tuple(name for name in (self._question, self._answer) if name is not None)
 
     def questions(self, records: Iterable[tuple[int, object]], source: str) -> Iterator[OwnQuestion]:
-        """The questions of rows, at most `MAX_DATA_QUESTIONS` of them."""
+        """The questions of rows, at most `MAX_DATA_QUESTIONS` of them, and `MAX_DATA_BYTES` as lines of a file."""
         result = self.result
         for _, record in records:
             if result.kept == MAX_DATA_QUESTIONS:
@@ -103,6 +103,12 @@ class Importer:
             if not isinstance(record, dict) or not record:
                 result.left_out["it is empty, too long, or no object"] += 1
             elif self._knows_columns(record, source) and (question := self._new_question(record)) is not None:
+                self._bytes += len(as_line(question))
+                if self._bytes > MAX_DATA_BYTES:
+                    result.said.append(
+                        f"it ends after {MAX_DATA_BYTES // 10**6} MB of questions: a manifest has no more"
+                    )
+                    break
                 self._count(question)
                 yield question
         if self._unknown is not None and result.columns is None:
@@ -209,7 +215,7 @@ def write_import(directory: Path, name: str, questions: Iterable[OwnQuestion], i
         directory.mkdir(parents=True, exist_ok=True)
         try:
             with new.open("wb") as file:
-                _write_lines(file, questions, importer.result)
+                file.writelines(map(as_line, questions))
             if not importer.result.kept:
                 raise DataError("no row is a question", _why_none(importer.result.left_out))
             manifest.write_text(_manifest(name, importer.result.system), "utf-8")
@@ -223,17 +229,9 @@ def write_import(directory: Path, name: str, questions: Iterable[OwnQuestion], i
     return manifest, lines
 
 
-def _write_lines(file: IO[bytes], questions: Iterable[OwnQuestion], result: Imported) -> None:
-    size = 0
-    for question in questions:
-        line = json.dumps(as_record(question), ensure_ascii=False).encode() + b"\n"
-        size += len(line)
-        if size > MAX_DATA_BYTES:
-            result.kept -= 1
-            result.checks[question.check_name] -= 1
-            result.said.append(f"it ends after {MAX_DATA_BYTES // 10**6} MB of questions: a manifest has no more")
-            return
-        file.write(line)
+def as_line(question: OwnQuestion) -> bytes:
+    """A question as a file has it, with the end of its line."""
+    return json.dumps(as_record(question), ensure_ascii=False).encode() + b"\n"
 
 
 def as_record(question: OwnQuestion) -> dict[str, Any]:

@@ -168,7 +168,8 @@ def remove_unused(store: Path, pattern: str) -> None:
     """Remove what fits a pattern and was not used for `KEEP_SECONDS`."""
     with suppress(OSError):
         for path in store.glob(pattern):
-            if path.stat().st_mtime < time.time() - KEEP_SECONDS:
+            state = path.stat()
+            if max(state.st_atime, state.st_mtime) < time.time() - KEEP_SECONDS:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 

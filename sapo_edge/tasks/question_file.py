@@ -10,6 +10,7 @@ import io
 import itertools
 import json
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -103,7 +104,8 @@ def import_questions(path: Path, store: Path, wanted: int) -> tuple[QuestionData
         data = QuestionData(**raw)
         if data.is_in(store):
             for used in (entry, data.path(store)):
-                os.utime(used)
+                # Who reads the questions meanwhile knows by the time of the last change that they are the same.
+                os.utime(used, ns=(time.time_ns(), used.stat().st_mtime_ns))
             return data, [OwnQuestion.from_list(example) for example in examples]
     shown: list[OwnQuestion] = []
     chosen: list[OwnQuestion] = []

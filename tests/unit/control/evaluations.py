@@ -20,12 +20,12 @@ def detail(marks: str, tasks: Sequence[str]) -> Detail:
     return Detail(result.by_entry(), examples, result.marks_by_entry())
 
 
-def validate(journal: Journal, round: int, marks: str, tasks: Sequence[str]) -> None:
+def validate(journal: Journal, round: int, marks: str, tasks: Sequence[str], question_set: str = "a") -> None:
     """Journal an evaluation with its details."""
     right = len(marks) - marks.count(WRONG)
     event = HeldOut(
         round=round, accuracy=right / len(marks), correct=right, questions=len(marks), low=0, high=1,
-        split="validation", answers=marks, question_set="a", time=1e9 + round,
+        split="validation", answers=marks, question_set=question_set, time=1e9 + round,
     )  # fmt: skip
     journal.record(event)
     journal.record_detail("validation", round, detail(marks, tasks))

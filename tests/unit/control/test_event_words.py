@@ -87,5 +87,5 @@ def test_every_kind_of_event_is_covered() -> None:
 def test_a_held_out_evaluation_is_compared_with_an_earlier_one() -> None:
     assert describe_held_out(AFTER, BEFORE).startswith("held-out after round 10: 0.04 -> 0.19 (19 of 100")
     assert describe_held_out(BEFORE, BEFORE) == describe_held_out(BEFORE)
-    for other in (replace(AFTER, split="validation"), replace(AFTER, questions=50)):
+    for other in (replace(AFTER, split="validation"), replace(AFTER, questions=50), replace(AFTER, question_set="b")):
         assert describe_held_out(other, BEFORE) == describe_held_out(other), "other questions are not compared"

@@ -12,6 +12,7 @@ from sapo_edge.control.report import Report, read_report
 from sapo_edge.events import Comparison, HeadStart
 from sapo_edge.state.detail import EXAMPLES, MAX_CHARACTERS, Detail, Example
 from sapo_edge.state.journal import Journal
+from tests.fakes import round_event
 from tests.unit.control.evaluations import detail, validate
 
 TASKS = ("task0", "task1") * 3
@@ -100,3 +101,16 @@ def test_a_head_start_is_reported_before_the_next_validation(journal: Journal) -
     evaluate(journal, 10, "1111")
     report = read_report(journal.path, 10)
     assert report is not None and (report.round, report.now) == (10, 4)
+
+
+@pytest.mark.parametrize(("groups", "before"), [(8, None), (0, 1)], ids=["a trainer", "a generator at first"])
+def test_an_adapter_that_answered_new_questions_is_not_the_model_before_training(
+    journal: Journal, groups: int, before: int | None
+) -> None:
+    evaluate(journal, 0, "1111")
+    for round in range(1, 21):
+        journal.record(round_event(round, groups=groups))
+    for round, answers in ((20, "0001"), (30, "0111")):
+        validate(journal, round, answers, TASKS[:4], "other questions")
+    report = read_report(journal.path, 30)
+    assert (None if report is None else report.before) == before

@@ -69,6 +69,9 @@ def test_before_the_second_evaluation_it_says_what_to_run(paths: Paths, journal:
     assert steps(paths) == [(reason, "sapo run")]
     journal.record(NodeStarted(model="tiny", backend="b", settings=Settings(held_out=0).as_dict()))
     assert steps(paths)[1] == ("hold out more questions, for a figure of the gain", "sapo config set held_out 200")
+    for round in (1, 2):
+        evaluations.validate(journal, round, BASE, TASKS, "others")
+    assert steps(paths)[0][0].startswith("before training other questions were asked")
 
 
 def test_it_tells_work_tasks_and_what_changed(paths: Paths, journal: Journal) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ def imported(records: Iterable[object], **flags: str) -> tuple[list[OwnQuestion]
         ({"question": " a?\r\nb? ", "answer": "b\r\n"}, ["a?\nb?", "b", "exact"]),
         ({"question": "a?", "answer": "so it is 5+5=<<5+5=10>>10.\n#### 1,010"}, ["a?", "1,010", "number"]),
         ({"question": "a?", "answer": "a list\n#### of words"}, ["a?", "a list\n#### of words", "exact"]),
+        ({"question": "a?", "answer": "####$ 7 \n\n"}, ["a?", "7", "number"]),
+        ({"question": "a?", "answer": "#### 7\nor so"}, ["a?", "#### 7\nor so", "exact"]),
         ({"question": "a?", "answer": {"k": 1}}, ["a?", '{"k":1}', "json"]),
         ({"question": "a?", "answer": [2, 3]}, ["a?", "2, 3", "set"]),
         ({"prompt": "a?", "completion": " b"}, ["a?", "b", "exact"]),
@@ -50,6 +53,17 @@ def imported(records: Iterable[object], **flags: str) -> tuple[list[OwnQuestion]
 def test_rows_of_every_form_are_understood(record: dict[str, Any], expected: list[str]) -> None:
     (question,), _ = imported([record])
     assert [question.question, question.answer, question.check_name] == expected
+
+
+def test_a_hostile_row_takes_no_longer_than_an_ordinary_one() -> None:
+    def seconds(answer: str) -> float:
+        start = time.process_time()
+        for _ in range(20):
+            imported([{"question": "a?", "answer": answer}])
+        return time.process_time() - start
+
+    # An expression that tries where each part ends takes a thousand times as long.
+    assert seconds("####" + " " * 300 + "x\nmore") < 30 * seconds("a solution\n#### " + "1" * 300)
 
 
 def test_named_columns_and_a_named_check_come_first() -> None:
@@ -152,9 +166,12 @@ def test_the_limits_of_a_manifest_end_an_import_in_words(tmp_path: Path, monkeyp
     assert len(kept) == 4 and result.said == ["it ends after 4 questions: a manifest has no more"]
     monkeypatch.setattr(importing, "MAX_DATA_BYTES", 150)
     importer = Importer()
-    _, lines = write_import(tmp_path, "few", importer.questions(enumerate(rows), "rows"), importer)
+    turns = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi."})
+    rows = [{"prompt": [*turns, {"role": "user", "content": row["question"]}], "answer": "x"} for row in rows]
+    manifest, lines = write_import(tmp_path, "few", importer.questions(enumerate(rows), "rows"), importer)
     assert len(lines.read_text().splitlines()) == importer.result.kept == importer.result.checks.total() == 2
-    assert "MB of questions" in importer.result.said[0]
+    assert "MB of questions" in importer.result.said[0] and "only the last question" in importer.result.said[1]
+    assert 'system = "Be brief."' in manifest.read_text(), "what is said of all questions is said of these"
 
 
 def test_plain_lines_of_these_forms_are_questions_without_an_import(tmp_path: Path) -> None:

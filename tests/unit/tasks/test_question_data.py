@@ -116,9 +116,11 @@ def test_a_file_is_read_once_until_it_changes(manifest: Path, tmp_path: Path, mo
 
     monkeypatch.setattr(question_file, "write_questions", count)
     big = load_manifest(manifest, tmp_path / "store")
+    asked = TaskSource(big)
     os.rename(tmp_path / "tasks.jsonl", tmp_path / "other.jsonl")
     manifest.write_text(MANIFEST.replace("tasks", "other").replace("[[other]]", "[[tasks]]"))
     assert load_manifest(manifest, tmp_path / "store") == big and len(read) == 1
+    assert asked.training_tasks(1, 0, 1), "whoever reads them goes on while another program begins to"
     with (tmp_path / "other.jsonl").open("a") as file:
         file.write('{"question": "new?", "answer": "1"}\n')
     assert load_manifest(manifest, tmp_path / "store").digest != big.digest and len(read) == 2
