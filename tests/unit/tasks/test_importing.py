@@ -160,7 +160,7 @@ def test_nothing_is_written_where_nothing_can_be_asked(tmp_path: Path, monkeypat
 
 
 def test_the_limits_of_a_manifest_end_an_import_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [{"question": f"{n}?", "answer": "x"} for n in range(10)]
+    rows: list[dict[str, Any]] = [{"question": f"{n}?", "answer": "x"} for n in range(10)]
     monkeypatch.setattr(importing, "MAX_DATA_QUESTIONS", 4)
     kept, result = imported(rows)
     assert len(kept) == 4 and result.said == ["it ends after 4 questions: a manifest has no more"]
