@@ -233,7 +233,8 @@ def test_the_editor_shows_plain_lines() -> None:
 async def test_the_app_has_an_editor(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     questions = tmp_path / "tasks.jsonl"
     first = '{"question": "2 + 3?", "answer": 5, "check": "number"}\n'
-    questions.write_text(first)
+    # As Windows' editors write it.
+    questions.write_text(first, "utf-8-sig")
     written = JobResult({"manifest": str(tmp_path / "manifest.toml"), "questions": str(questions)})
     launcher.replies.update({"tasks new": written, "tasks check": CHECKED})
     for name in ("VISUAL", "EDITOR"):
