@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import ask_yes, emit
+from sapo_edge.cli.output import ask_yes, print_json
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.plain import narrate, size
 from sapo_edge.service.plan import DEFAULT_NAME
@@ -51,14 +51,21 @@ def uninstall(
     listed = [{"kind": item.kind, "path": str(item.path), "bytes": item.bytes} for item in items]
     lines = [f"{item.kind:12} {size(item.bytes) if item.bytes else '':>9}  {item.path}" for item in items]
     lines += [f"{'kept':12} {'':>9}  {path}" for path in kept]
-    emit({"items": listed, "kept": [str(path) for path in kept], "removed": not dry_run and yes}, lines, json)
-    if not dry_run:
-        _remove(paths, items, yes=yes, asks=not json)
+    for text in () if json else lines:
+        print(text)
+    removed = False
+    try:
+        removed = not dry_run and _remove(paths, items, yes=yes, asks=not json)
+    finally:
+        # Only now is it known, also of a removal that was refused.
+        if json:
+            print_json({"items": listed, "kept": [str(path) for path in kept], "removed": removed})
     for text in _advice():
         narrate(text)
 
 
-def _remove(paths: Paths, items: list[Item], *, yes: bool, asks: bool) -> None:
+def _remove(paths: Paths, items: list[Item], *, yes: bool, asks: bool) -> bool:
+    """Remove all of it, unless the answer is no; returns whether it is gone."""
     holder = lock_holder(paths.lock) if paths.lock.exists() else None
     runs_as_service = any(item.kind == "service" for item in items)
     if holder is not None and not runs_as_service:
@@ -68,13 +75,14 @@ def _remove(paths: Paths, items: list[Item], *, yes: bool, asks: bool) -> None:
             raise ConfigError("nobody can be asked here", "give --yes to remove all of it")
         if not ask_yes("Remove all of it? Adapters and history can't be made again."):
             narrate("nothing was removed")
-            return
+            return False
     for item in items:
         item.remove()
         if item.kind == "service" and (holder := lock_holder(paths.lock)) is not None:
             remedy = "stop it, with `sapo stop --wait`; then again"
             raise StateError(f"a node still runs here (process {holder})", remedy)
     narrate("removed")
+    return True
 
 
 def _services(paths: Paths) -> Iterator[Item]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from sapo_edge.children import sapo_command
 from sapo_edge.state.durable import reported, write_atomically
-from sapo_edge.state.lock import lock_holder
+from sapo_edge.state.lock import StateLock, lock_holder
 from sapo_edge.state.paths import Paths
 
 LINES = 15
@@ -29,6 +29,8 @@ LINE_CHARACTERS = 8000
 """Longest line to show, characters: an event that is cut can't be shown in words. That of a start has 1,600."""
 TAIL_BYTES = 64 * 1024
 """Bytes to read from the end of a file."""
+START_SECONDS = 10.0
+"""How long another program may take to start a node's process."""
 _VERSION = 1
 _CLOCK_SECONDS = 1.0
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS")
@@ -94,8 +96,13 @@ class Background:
         It survives the end of this process, SIGHUP and the closing of the terminal.
         """
         self._paths.create()
-        if self.running():
-            return
+        remedy = "try again in a minute"
+        # Two apps notice at once that their node has ended: both would start one, over the other's files.
+        with StateLock(self._paths.background_lock, "start of a node", remedy, START_SECONDS):
+            if not self.running():
+                self._start(options)
+
+    def _start(self, options: Sequence[str]) -> None:
         command = sapo_command("run", self._home, "--json", *options)
         log, lock = _look_at(self._paths.log)[:2], _look_at(self._paths.lock)[2]
         output = self._paths.background_output

@@ -12,7 +12,7 @@ from sapo_edge.errors import StateError, StateLockedError
 from sapo_edge.state.durable import reported
 
 PROBE_SECONDS = 0.3
-"""Time for which locking is tried again: `lock_holder` in another process holds the lock for a moment."""
+"""Time for which locking is tried again at least: `lock_holder` in another process holds the lock for a moment."""
 
 _REMEDY = "see it with `sapo status`, stop it with `sapo stop --wait`; or use --home for a second one"
 # Far behind the holder's pid, which a lock on Windows would make unreadable for others.
@@ -25,11 +25,12 @@ class StateLock:
     Args:
         user: what holds such a lock, in a word.
         remedy: for who finds it held.
+        patience: seconds for which locking is tried again.
     """
 
-    def __init__(self, path: Path, user: str = "node", remedy: str = _REMEDY) -> None:
+    def __init__(self, path: Path, user: str = "node", remedy: str = _REMEDY, patience: float = PROBE_SECONDS) -> None:
         self.path = path
-        self._user, self._remedy = user, remedy
+        self._user, self._remedy, self._patience = user, remedy, patience
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
@@ -40,7 +41,7 @@ class StateLock:
         with reported("lock", self.path):
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
         try:
-            if not _lock_soon(descriptor, self.path):
+            if not _lock_soon(descriptor, self.path, self._patience):
                 holder = _pid(descriptor)
                 message = f"another {self._user} ({process(holder)}) uses {self.path.parent}"
                 raise StateLockedError(message, self._remedy, holder)
@@ -94,8 +95,8 @@ def _pid(descriptor: int) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _lock_soon(descriptor: int, path: Path) -> bool:
-    until = time.monotonic() + PROBE_SECONDS
+def _lock_soon(descriptor: int, path: Path, patience: float) -> bool:
+    until = time.monotonic() + patience
     while not _try_lock(descriptor, path):
         if time.monotonic() >= until:
             return False

@@ -92,6 +92,8 @@ class Paths:
     background = _Below("state", "background.json")
     background_output = _Below("state", "background.log")
     """The process that was last started in the background, and its output."""
+    background_lock = _Below("state", "background.lock")
+    """The lock of whoever starts one."""
     code = _Below("state", "code.json")
     """The environments that the user lets judge answers: programs that run on this machine."""
     api_token = _Below("state", "api-token")

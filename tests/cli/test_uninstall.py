@@ -86,8 +86,11 @@ def test_a_file_that_vanishes_meanwhile_is_not_counted(tmp_path: Path, monkeypat
 
 def test_a_running_node_is_not_removed(invoke: Invoke, tmp_path: Path) -> None:
     with Store(Paths.default(tmp_path)):
-        refused = invoke("uninstall", "--yes", "--home", tmp_path)
+        refused = invoke("uninstall", "--yes", "--json", "--home", tmp_path)
     assert refused.code == 1 and "a node runs here" in refused.err and Paths.default(tmp_path).journal.exists()
+    assert refused.record["items"] and refused.record["removed"] is False
+    assert invoke("uninstall", "--yes", "--json", "--home", tmp_path).record["removed"] is True
+    assert not Paths.default(tmp_path).journal.exists()
     key = Paths.default(tmp_path / "relay").state / "relay-identity"
     key.parent.mkdir(parents=True)
     key.write_bytes(b"secret")

@@ -52,6 +52,18 @@ async def test_two_runs_are_compared_and_a_new_one_begins(launcher: FakeLauncher
         await press(pilot, "escape", then=lambda: app.current_mode == "results")
 
 
+async def test_no_node_is_stopped_for_a_run_that_can_not_begin(launcher: FakeLauncher) -> None:
+    launcher.other_runs = [replace(OLD, name="slow")]
+    refused = {"My run": "small letters", "-x": "small letters", "slow": "a run slow already", "first": "already"}
+    async with running(launcher, ready=opened) as (pilot, app):
+        await press(pilot, "n", then=lambda: isinstance(app.focused, Input))
+        for name, said in refused.items():
+            app.screen.query_one(Input).value = name
+            await press(pilot, "enter", then=lambda: said in text(app, "#wrong"))  # noqa: B023
+        await press(pilot, "escape", then=lambda: isinstance(app.screen, Runs))
+        assert launcher.node.asked == [] and [words for words, _ in launcher.commands if words[0] == "runs"] == []
+
+
 async def test_a_run_goes_on_with_what_it_trains_on_and_shares_nothing_again_unasked(launcher: FakeLauncher) -> None:
     settings = {"manifest": "arithmetic", "model": "", "seed": None, "network": "swarm", "learning_rate": 1e-5}
     launcher.other_runs = [replace(OLD, name="shared", settings=settings)]

@@ -124,7 +124,10 @@ async def test_manifests_are_listed_and_mistakes_until_the_next_file(launcher: F
         await give(pilot, app, str(questions))
         await until(pilot, lambda: "no mistakes" in screen(app))
         assert (("tasks", "check", str(questions)), "") in launcher.commands
-        await press(pilot, "u", then=lambda: "questions alone can't be trained on" in text(app, "#job"))
+        # As `sapo run --manifest` does, a node trains on questions without a manifest of their own.
+        launcher.replies["runs new"] = JobResult({"done": "new", "run": "run-2"})
+        await press(pilot, "u", then=lambda: isinstance(app.screen, Ask))
+        await press(pilot, "enter", then=lambda: launcher.changes == [("manifest", str(questions))])
 
 
 async def test_new_questions_are_written_checked_and_tried(launcher: FakeLauncher) -> None:
@@ -230,7 +233,8 @@ def test_the_editor_shows_plain_lines() -> None:
 async def test_the_app_has_an_editor(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     questions = tmp_path / "tasks.jsonl"
     first = '{"question": "2 + 3?", "answer": 5, "check": "number"}\n'
-    questions.write_text(first)
+    # As Windows' editors write it.
+    questions.write_text(first, "utf-8-sig")
     written = JobResult({"manifest": str(tmp_path / "manifest.toml"), "questions": str(questions)})
     launcher.replies.update({"tasks new": written, "tasks check": CHECKED})
     for name in ("VISUAL", "EDITOR"):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -151,6 +154,29 @@ def test_while_the_lock_is_held_a_node_runs_and_none_is_started(paths: Paths) ->
     assert paths.background_output.read_text() == ""
     lock.release()
     assert not background.running() and lock_holder(paths.lock) is None
+
+
+def test_of_two_apps_that_start_a_node_at_once_one_does(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All apps that show a node notice its end at the same time."""
+    started: list[subprocess.Popen[bytes]] = []
+    start = module._start_detached
+
+    def start_slowly(command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
+        time.sleep(0.2)
+        started.append(start(command, output))
+        return started[-1]
+
+    monkeypatch.setattr(module, "sapo_command", lambda *_: [sys.executable, "-c", "import time; time.sleep(60)"])
+    monkeypatch.setattr(module, "_start_detached", start_slowly)
+    apps = [Background(paths), Background(paths)]
+    try:
+        with ThreadPoolExecutor() as pool:
+            for result in [pool.submit(app.start) for app in apps]:
+                result.result()
+        assert len(started) == 1 and all(app.running() and app.ended() is None for app in apps)
+    finally:
+        for process in started:
+            process.kill()
 
 
 def test_another_process_with_the_same_id_is_not_the_node(paths: Paths) -> None:

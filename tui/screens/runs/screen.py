@@ -15,8 +15,9 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Static
 
-from sapo_edge.errors import SapoError
+from sapo_edge.errors import ConfigError, SapoError
 from sapo_edge.plain import printable
+from sapo_edge.state.paths import check_run_name
 from sapo_edge.tui.node.history import History
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.runs.texts import comparison_text, experiment_text
@@ -208,8 +209,17 @@ round.
         from sapo_edge.state.runs import unused
 
         proposed = unused([run.name for run in self.list.runs])
-        if name := await self.app.push_screen_wait(Ask("A new run beside the old one", NEW, proposed)):
+        ask = Ask("A new run beside the old one", NEW, proposed, problem=self._wrong_name)
+        if name := await self.app.push_screen_wait(ask):
             await self._change("new", name)
+
+    def _wrong_name(self, text: str) -> str:
+        """Why a new run can't have a name, told before the node is stopped for it; "" if it can."""
+        try:
+            name = check_run_name(text.strip())
+        except ConfigError as error:
+            return printable(error)
+        return f"there is a run {name} already" if name in [run.name for run in self.list.runs] else ""
 
     @work(group="runs-change")
     async def action_use(self) -> None:

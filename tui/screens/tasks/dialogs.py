@@ -113,7 +113,8 @@ letters are large or small. A manifest or a table is shown as it is. `Ctrl+S` sa
             raise ValueError(f"it has more than {MAX_BYTES // 1000} kB")
         data = path.read_bytes()
         self._has_lines = path.suffix.lower() == JSON_LINES
-        self._text = to_text(data.decode()) if self._has_lines else data.decode()
+        # Windows' editors begin a file with a mark of UTF-8, which would make a text of its first line.
+        self._text = to_text(data.decode("utf-8-sig")) if self._has_lines else data.decode()
         self._warned = False
 
     def body(self) -> ComposeResult:

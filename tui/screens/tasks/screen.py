@@ -208,9 +208,6 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
     async def _use(self, name: str) -> None:
         """Train on a manifest; in a new run, if the one that goes on has begun."""
         line = self.query_one(JobLine)
-        if name.lower().endswith((".jsonl", ".csv", ".parquet")):
-            line.say("questions alone can't be trained on: n writes a manifest for them", "bad")
-            return
         try:
             outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
             swarm = await asyncio.to_thread(self.sapo.launcher.swarm_against, name)
