@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
@@ -93,7 +94,7 @@ def import_questions(
         narrate(text)
     narrate("look at them, then:")
     for command in ("tasks check", "tasks preview", "run --manifest"):
-        narrate(f"  sapo {command} {manifest}")
+        narrate(f"  sapo {command} {shlex.quote(str(manifest))}")
 
 
 def _rows_of_environment(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from collections import Counter
 from contextlib import closing
@@ -71,7 +72,7 @@ def new(
         print(path)
     narrate("write your own questions, one a line; then:")
     for command in ("tasks check", "tasks preview", "run --manifest"):
-        narrate(f"  sapo {command} {paths[0]}")
+        narrate(f"  sapo {command} {shlex.quote(str(paths[0]))}")
 
 
 @app.command()
@@ -122,7 +123,8 @@ def check(
         narrate("it has no questions of your own")
     elif any(not split.test for split in splits.values()):
         narrate("with fewer than 6 questions there is no test set, so no gain can be reported")
-    narrate(f"{counted(len(found), 'warning')}; {'mend that first' if found else f'next: sapo tasks preview {file}'}")
+    following = "mend that first" if found else f"next: sapo tasks preview {shlex.quote(str(file))}"
+    narrate(f"{counted(len(found), 'warning')}; {following}")
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -67,7 +68,10 @@ def test_new_writes_what_check_accepts_and_nothing_twice(invoke: Invoke, tmp_pat
     home, directory = ("--home", tmp_path / "home"), tmp_path / "My Tasks!"
     made = invoke("tasks", "new", directory)
     manifest, questions = map(Path, made.out.splitlines())
-    assert load_manifest(manifest).name == "my-tasks" and f"sapo tasks check {manifest}" in made.err
+    assert load_manifest(manifest).name == "my-tasks"
+    assert ["sapo", "tasks", "check", str(manifest)] in [shlex.split(line) for line in made.err.splitlines()[-3:]]
+    said = invoke("tasks", "check", manifest, "--model", model, *home).err.splitlines()[-1]
+    assert shlex.split(said)[-4:] == ["sapo", "tasks", "preview", str(manifest)]
     record = invoke("tasks", "check", manifest, "--model", model, "--json", *home).record
     assert record["tasks"] == [{"name": "mine", "train": 15, "validation": 4, "test": 3}]
     assert record["lengths"] and record["examples"] == 2 and record["digest"] == load_manifest(manifest).digest
