@@ -53,6 +53,7 @@ SLOW_POLLS = 5
 SWITCH_SECONDS = 0.01
 """How long the old screen stays while the new one is laid out: a response after 0.05 s feels slow."""
 STOP = "It finishes its round and saves it: nothing is lost. Later, s starts it again."
+STOP_AHEAD = "In a head start, what it learned since its last check is learned again when s starts it."
 STOPPING = "The node finishes its round, saves, and stops."
 WARM_SECONDS = 2.0
 """Seconds after the start when the other screens are loaded, so that they appear quickly the first time, too."""
@@ -355,7 +356,9 @@ class SapoApp(App[ExitCode]):
         elif self.state.standing is Standing.ATTACHED:
             from sapo_edge.tui.widgets.dialog import Ask
 
-            ask = Ask("Stop the node?", STOP, labels=("Stop after this round", "Keep running"), key="s")
+            ahead = self.state.clock.phase == "head_start"
+            text, label = (STOP_AHEAD, "Stop") if ahead else (STOP, "Stop after this round")
+            ask = Ask("Stop the node?", text, labels=(label, "Keep running"), key="s")
             self.push_screen(ask, lambda agreed: None if agreed is None else self._stop())
 
     def _stop(self) -> None:

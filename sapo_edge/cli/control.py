@@ -93,7 +93,8 @@ def stop(
     paths = Paths.default(home)
     with connect(paths, patience=START_SECONDS) as client:
         client.request("stop", {"when": "at_once" if now else "after_round"})
-        narrate("stopping; the round in progress is lost" if now else "finishing the round and saving it")
+        saving = "finishing the round and saving it; a head start goes on later from its last check"
+        narrate("stopping; the round in progress is lost" if now else saving)
         if wait:
             _wait_for_end(client)
             # The node closes its control socket first, and its state directory last.

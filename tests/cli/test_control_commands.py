@@ -132,7 +132,8 @@ def test_stop_says_what_the_node_still_does(invoke: Invoke, tmp_path: Path, monk
         monkeypatch.setattr("sapo_edge.cli.control.wait_until_released", lambda *_: None)
         told = invoke("stop", "--wait", "--home", tmp_path).err.splitlines()
     assert told == [
-        "finishing the round and saving it", "  other programs use 83 % of the processor, so it takes longer",
+        "finishing the round and saving it; a head start goes on later from its last check",
+        "  other programs use 83 % of the processor, so it takes longer",
         "  answering: 10 of 64 answers", "  learning: 3 of 64 answers", "the node has ended",
     ]  # fmt: skip
 

@@ -46,6 +46,7 @@ from tests.tui.shell import (
     lines,
     notices,
     picture,
+    press,
     running,
     screen,
     still,
@@ -201,7 +202,10 @@ async def test_s_asks_before_it_stops_the_node(launcher: FakeLauncher, quick: No
             await until(pilot, lambda: not isinstance(app.screen, Ask))
         await pilot.pause(0.3)
         assert launcher.node.asked == [] and launcher.running
-        await pilot.press("s", "enter")
+        launcher.node.progress("head_start", 5, 20, "updates")
+        await until(pilot, lambda: app.state.clock.phase == "head_start")
+        await press(pilot, "s", then=lambda: "learned since its last check" in screen(app))
+        await pilot.press("enter")
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
         assert not isinstance(app.screen, NodeEnded) and app.state.ending == "asked to stop"
         await pilot.press("s")

@@ -9,7 +9,6 @@ field that newer clients add must not end what worked before.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -146,7 +145,7 @@ def _question(fields: Mapping[str, Any], messages: Prompt) -> Question:
         for name in ("max_completion_tokens", "max_tokens")
     ]
     temperature = _one_of(
-        fields, "temperature", (int, float), lambda value: math.isfinite(value) and 0 <= value <= MAX_TEMPERATURE,
+        fields, "temperature", (int, float), lambda value: 0 <= value <= MAX_TEMPERATURE,
         f"a number from 0 to {MAX_TEMPERATURE:g}",
     )  # fmt: skip
     return Question(

@@ -64,7 +64,7 @@ def test_what_can_not_be_obeyed_is_refused_by_name_and_its_neutral_value_taken(n
     ({"messages": [{"role": "assistant", "content": "", "tool_calls": [{}]}]}, "messages[0].tool_calls"),
     ({"n": 2}, "n"), ({"n": True}, "n"), ({"top_p": 0.9}, "top_p"), ({"tools": [{"type": "function"}]}, "tools"),
     ({"temperature": 2.1}, "temperature"), ({"temperature": "hot"}, "temperature"),
-    ({"temperature": True}, "temperature"),
+    ({"temperature": True}, "temperature"), ({"temperature": 10**400}, "temperature"),
     ({"max_tokens": 0}, "max_tokens"), ({"max_tokens": 1.5}, "max_tokens"), ({"seed": 1 << 80}, "seed"),
     ({"stop": ["a"] * 5}, "stop"), ({"stop": ""}, "stop"), ({"stop": [3]}, "stop"), ({"stop": 3}, "stop"),
     ({"stream": 1}, "stream"), ({"stream_options": {}}, "stream_options"),
