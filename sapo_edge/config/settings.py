@@ -373,7 +373,7 @@ class Settings:
 
     on_quit: str = _setting(
         "ask",
-        "Keep or stop the node when the terminal app quits. ask: ask the user, and save the answer here.",
+        "Keep or stop the node when the terminal app quits. ask: ask the user, whose answer a tick saves here.",
         choices=("ask", "keep", "stop"),
         compared=False,
     )
