@@ -1,0 +1,64 @@
+"""Which prompt an adapter is asked with: that of its training, whatever was set or joined since."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from sapo_edge.backends.adapter.files import PEFT_PREFIX, adapter_shapes, write_state
+from sapo_edge.backends.model.source import open_source, shape_of
+from sapo_edge.library.adapters import export_adapter, open_conversation
+from sapo_edge.library.workspace import Workspace, open_workspace
+from sapo_edge.policy import LoraSettings
+from sapo_edge.state.checkpoint import Checkpoint
+from sapo_edge.state.checkpoints import Checkpoints
+from sapo_edge.state.paths import Paths
+from sapo_edge.swarm.joining.invite import Swarm
+from sapo_edge.swarm.joining.membership import Membership
+from sapo_edge.tasks.manifest import load_manifest
+from tests.models import SHAPES, write_model
+
+TRAINED_ON, JOINED = load_manifest("starter"), load_manifest("home")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "tiny.gguf", SHAPES["llama-gqa"])
+
+
+@pytest.fixture
+def home(model: Path, tmp_path: Path) -> Path:
+    """A home whose adapter was trained on one manifest, and that joined the swarm of another one since."""
+    source, paths = open_source(model), Paths.default(tmp_path / "home")
+    shapes = adapter_shapes(shape_of(source), 2)
+    write = partial(
+        write_state, lora=LoraSettings(2, 4.0, 0), base="tiny", optimizer={},
+        adapter={name: np.zeros(shape, np.float32) for name, shape in shapes.items()},
+        modules={name.removeprefix(PEFT_PREFIX).rpartition(".lora_")[0] for name in shapes},
+    )  # fmt: skip
+    Checkpoints(paths.checkpoints).save(Checkpoint(3, source.digest, TRAINED_ON.digest, 1), write)
+    Membership(paths.state).join(Swarm.of(JOINED))
+    return tmp_path / "home"
+
+
+def test_a_merged_model_comes_with_the_prompt_of_its_training(home: Path, model: Path, tmp_path: Path) -> None:
+    workspace = open_workspace(home, {"model": str(model)})
+    assert workspace.manifest == JOINED
+    export_adapter(workspace, None, "merged", tmp_path / "out")
+    text = (tmp_path / "out" / "Modelfile").read_text()
+    assert TRAINED_ON.system in text and JOINED.system not in text
+
+
+def test_a_chat_asks_as_in_training_unless_told_otherwise(
+    home: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = SimpleNamespace(model_digest=open_source(model).digest, load=str, close=str)
+    monkeypatch.setattr(Workspace, "open_policy", lambda *_, **__: (policy, ()))
+    for named, name in ((None, "starter"), ("home", "home")):
+        workspace = open_workspace(home, {"model": str(model), "manifest": named})
+        with open_conversation(workspace, None, str) as (_, models):
+            assert models.manifest == name
