@@ -1,7 +1,8 @@
-"""Which prompt an adapter is asked with: that of its training, whatever was set or joined since."""
+"""An adapter is asked with the prompt of its training; what an export may leave and replace."""
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import pytest
 
 from sapo_edge.backends.adapter.files import PEFT_PREFIX, adapter_shapes, write_state
 from sapo_edge.backends.model.source import open_source, shape_of
+from sapo_edge.errors import StateError
 from sapo_edge.library.adapters import export_adapter, open_conversation
 from sapo_edge.library.workspace import Workspace, open_workspace
 from sapo_edge.policy import LoraSettings
@@ -51,6 +53,16 @@ def test_a_merged_model_comes_with_the_prompt_of_its_training(home: Path, model:
     export_adapter(workspace, None, "merged", tmp_path / "out")
     text = (tmp_path / "out" / "Modelfile").read_text()
     assert TRAINED_ON.system in text and JOINED.system not in text
+
+
+def test_a_merged_model_does_not_replace_the_one_that_it_is_made_of(home: Path, model: Path, tmp_path: Path) -> None:
+    """Somebody trains on from what an earlier run exported, and exports to the same place."""
+    base = shutil.copyfile(model, tmp_path / "merged-q8_0.gguf")
+    workspace = open_workspace(home, {"model": str(base)})
+    with pytest.raises(StateError, match="was trained on") as caught:
+        export_adapter(workspace, None, "merged", tmp_path)
+    assert caught.value.remedy and base.read_bytes() == model.read_bytes()
+    assert export_adapter(workspace, None, "merged", tmp_path, "f16").is_file()
 
 
 def test_a_chat_asks_as_in_training_unless_told_otherwise(
