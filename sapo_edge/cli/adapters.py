@@ -13,6 +13,7 @@ from sapo_edge.cli.output import print_json
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError
 from sapo_edge.library.adapters import evaluate_both, export_adapter, find_adapter, find_record, trained_on
+from sapo_edge.library.signals import tidying
 from sapo_edge.plain import narrate
 
 if TYPE_CHECKING:
@@ -91,7 +92,9 @@ def export(
     if to is ExportFormat.MERGED:
         narrate("merging: this takes some seconds for each gigabyte")
     source = find_adapter(workspace, adapter)
-    path = export_adapter(workspace, source, to, directory, quantisation)
+    # The app ends it by SIGTERM, and half a model would be hidden gigabytes.
+    with tidying():
+        path = export_adapter(workspace, source, to, directory, quantisation)
     commands = usage(path, to, workspace.model)
     if json:
         record = {"format": to, "path": str(path), "adapter": str(source), "model": str(workspace.model)}

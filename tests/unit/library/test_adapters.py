@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import sys
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +14,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from sapo_edge.backends.adapter import merged
+from sapo_edge.backends.adapter.export import ExportFormat
 from sapo_edge.backends.adapter.files import PEFT_PREFIX, adapter_shapes, write_state
 from sapo_edge.backends.model.source import open_source, shape_of
+from sapo_edge.cli.adapters import export
 from sapo_edge.errors import StateError
 from sapo_edge.library.adapters import export_adapter, open_conversation
+from sapo_edge.library.signals import handling
 from sapo_edge.library.workspace import Workspace, open_workspace
 from sapo_edge.policy import LoraSettings
 from sapo_edge.state.checkpoint import Checkpoint
@@ -63,6 +71,29 @@ def test_a_merged_model_does_not_replace_the_one_that_it_is_made_of(home: Path, 
         export_adapter(workspace, None, "merged", tmp_path)
     assert caught.value.remedy and base.read_bytes() == model.read_bytes()
     assert export_adapter(workspace, None, "merged", tmp_path, "f16").is_file()
+
+
+def test_what_stops_an_export_leaves_no_hidden_half_of_a_model(
+    home: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(_header: object, file: Path, *_: object) -> None:
+        file.write_bytes(b"half")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def interrupted(_tensors: object, file: Path, metadata: object) -> None:
+        file.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(merged, "write_gguf", stopped)
+    with handling([signal.SIGTERM], lambda *_: None), pytest.raises(SystemExit) as ended:
+        export(tmp_path / "out", ExportFormat.MERGED, model=str(model), home=home)
+    assert ended.value.code == 128 + signal.SIGTERM and not (tmp_path / "out").exists()
+    monkeypatch.setitem(sys.modules, "safetensors.torch", SimpleNamespace(save_file=interrupted))
+    monkeypatch.setattr("safetensors.safe_open", lambda *_, **__: nullcontext())
+    (tmp_path / "out").mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        merged._merge_file(model, [], tmp_path / "out" / "model.safetensors", {}, 1.0)
+    assert not list((tmp_path / "out").iterdir())
 
 
 def test_a_chat_asks_as_in_training_unless_told_otherwise(
