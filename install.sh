@@ -101,6 +101,8 @@ else
 fi
 if [ -n "$folder" ]; then
     say "collecting what others need in $folder; it is for machines like this one"
+    # Those of other versions go: the others' script takes the only one.
+    [ "$folder" = "$links" ] || rm -f "$folder"/sapo_edge-*.whl
     cp "$links"/*.whl "$constraints" "$0" "$folder"
     collect() {
         "$uv" run --quiet --no-project --with pip python -m pip download --quiet --disable-pip-version-check \

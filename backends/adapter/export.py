@@ -112,14 +112,18 @@ def _write_merged(adapter: Path, target: Path, model: Path, quantisation: Quanti
     from sapo_edge.backends.model.hf_directory import HfDirectory
     from sapo_edge.backends.model.source import open_source
 
-    source = open_source(model, mlx=True)
+    source, form = open_source(model, mlx=True), quantisation or DEFAULT_QUANTISATION
+    name = MERGED_NAME if isinstance(source, HfDirectory) else f"{MERGED_NAME}-{form}.gguf"
+    file = target / name
+    if file.exists() and file.samefile(model):
+        # The merged model of an earlier run: in its place, no node could go on with this one.
+        raise StateError(f"{file} is the model that this adapter was trained on", "give another directory")
     if isinstance(source, HfDirectory):
         if quantisation is not None:
             remedy = "leave out --quantisation; llama.cpp's convert_hf_to_gguf.py makes a GGUF file of the result"
             raise ModelError(f"{model} is a directory, which is merged in its own number format", remedy)
-        return merge_directory(adapter, source, target / MERGED_NAME)
-    form = quantisation or DEFAULT_QUANTISATION
-    file = merge_gguf(adapter, source, target / f"{MERGED_NAME}-{form}.gguf", form)
+        return merge_directory(adapter, source, file)
+    merge_gguf(adapter, source, file, form)
     _replace(target / "Modelfile", lambda path: path.write_text(modelfile(file.name, prompt)))
     return file
 

@@ -186,9 +186,12 @@ def _merge_file(source: Path, names: list[str], target: Path, changes: Mapping[s
     with safe_open(source, framework="pt") as opened:
         merged = {name: _merged(opened.get_tensor(name), changes.get(name), name, scale) for name in names}
     part = target.with_name(f".{target.name}.part")
-    with system_errors(part):
-        save_file(merged, part, metadata={"format": "pt"})
-    os.replace(part, target)
+    try:
+        with system_errors(part):
+            save_file(merged, part, metadata={"format": "pt"})
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _merged(values: torch.Tensor, pair: Arrays | None, name: str, scale: float) -> torch.Tensor:

@@ -100,7 +100,9 @@ def _parts(render: Render, roles: Sequence[str], *, thinking: bool) -> tuple[str
     marks = [{"role": role, "content": f"\ue000{index}\ue001"} for index, role in enumerate(roles)]
     try:
         rendered = render(marks, {"enable_thinking": thinking, "thinking": thinking})
-    except (TemplateError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
+    except (
+        TemplateError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError,
+    ) as error:  # fmt: skip
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise _UnusableError(f"rejects a prompt of the turns {', '.join(roles)} ({reason})") from error
     # Texts at even places, indices between them.

@@ -12,7 +12,8 @@ from sapo_edge.cli.options import Adapter, Backend, Home, Json, ManifestName, Mo
 from sapo_edge.cli.output import print_json
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError
-from sapo_edge.library.adapters import evaluate_both, export_adapter, find_adapter, find_record
+from sapo_edge.library.adapters import evaluate_both, export_adapter, find_adapter, find_record, trained_on
+from sapo_edge.library.signals import tidying
 from sapo_edge.plain import narrate
 
 if TYPE_CHECKING:
@@ -91,7 +92,9 @@ def export(
     if to is ExportFormat.MERGED:
         narrate("merging: this takes some seconds for each gigabyte")
     source = find_adapter(workspace, adapter)
-    path = export_adapter(workspace, source, to, directory, quantisation)
+    # The app ends it by SIGTERM, and half a model would be hidden gigabytes.
+    with tidying():
+        path = export_adapter(workspace, source, to, directory, quantisation)
     commands = usage(path, to, workspace.model)
     if json:
         record = {"format": to, "path": str(path), "adapter": str(source), "model": str(workspace.model)}
@@ -102,7 +105,9 @@ def export(
     for program, command in commands:
         narrate(f"  {program:12} {command}")
     if to is ExportFormat.MERGED and path.is_file():
-        narrate("the Modelfile has the prompt of the training; in other programs, set its system text and examples")
+        has_prompt = "has the prompt of the training; in other programs, set its system text and examples"
+        is_here = trained_on(workspace, source) is not None
+        narrate(f"the Modelfile {has_prompt if is_here else 'lacks the prompt of the training, which is not here'}")
 
 
 def _as_dict(result: Evaluation) -> dict[str, Any]:

@@ -32,6 +32,8 @@ def answer(home: Home = None, json: Json = False) -> None:
             raise
         if not typed:
             narrate("no answer, so nothing is shared")
+            if json:
+                print_json({"question": question.text, "answers": [], **Verdict((), "", False).as_dict()})
             return
         answers = PersonAnswers(question.ref, tuple(map(tag_answer, typed)), question.manifest)
         reply = client.request("share_answers", answers.as_dict(), timeout=_SECONDS)

@@ -17,6 +17,7 @@ from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.control.client import explained_lock
 from sapo_edge.errors import CheckpointError, ConfigError
 from sapo_edge.library.adapters import find_adapter, find_record
+from sapo_edge.library.signals import tidying
 from sapo_edge.plain import counted, narrate, printable, size, table
 from sapo_edge.state.durable import make_private_directory, reported
 
@@ -53,7 +54,7 @@ def push(
     if merged:
         narrate("merging: this takes some seconds for each gigabyte")
     make_private_directory(workspace.paths.cache)
-    with _place(dry_run, workspace.paths.cache) as place:
+    with tidying(), _place(dry_run, workspace.paths.cache) as place:
         files = write_files(workspace, facts, repository, place, merged=merged)
         record = {
             "repository": repository, "public": public, "adapter": str(directory),

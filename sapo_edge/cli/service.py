@@ -56,7 +56,9 @@ def install(
     workspace = open_workspace(home)
     plan = _plan(workspace, name, home, system=system)
     if dry_run:
-        print(manager.render(plan), end="")
+        text = manager.render(plan)
+        record = {"service": name, "unit": str(manager.unit(name)), "changed": False, "text": text}
+        emit(record, [text.removesuffix("\n")], json)
         return
     manager.check()
     workspace.check_swarm()

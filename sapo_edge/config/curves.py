@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 CURVES = ("tensorboard", "trackio", "wandb", "mlflow")
@@ -28,12 +29,18 @@ def goes_to(library: str, environment: Mapping[str, str] | None = None) -> str:
         space, server = (environment.get(f"TRACKIO_{name}", "") for name in ("SPACE_ID", "SERVER_URL"))
         return f"the Space {space} of the Hugging Face hub" if space else _host(server)
     address = environment.get("MLFLOW_TRACKING_URI", "") if library == "mlflow" else ""
-    return "" if address.startswith(("file:", "sqlite:", "/", ".")) else _host(address)
+    # One without a scheme is a directory, unless it is one of Databricks' names.
+    is_path = ":" not in address and address not in ("databricks", "databricks-uc", "uc")
+    return "" if is_path or address.startswith(("file:", "sqlite:", "/", ".")) else _host(address)
 
 
 def _host(address: str) -> str:
     """What of an address may be shown: the rest may hold a password."""
-    return urlsplit(address).hostname or address.partition(":")[0]
+    host = None
+    # The library says what is wrong with a malformed one.
+    with suppress(ValueError):
+        host = urlsplit(address).hostname
+    return host or address.partition(":")[0]
 
 
 def describe_curves(library: str) -> str:

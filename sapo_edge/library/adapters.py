@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sapo_edge.library.workspace import Workspace
     from sapo_edge.state.checkpoint import Checkpoint
     from sapo_edge.state.paths import Paths
+    from sapo_edge.tasks.manifest import Manifest
     from sapo_edge.tasks.source import Function
 
 
@@ -64,6 +65,20 @@ def check_model(adapter: Path, digest: str) -> None:
     checkpoint = find_record(adapter)
     if checkpoint is not None and checkpoint.model_digest != digest:
         raise CheckpointError(f"{adapter} was made with another model", "give the one it was made with as --model")
+
+
+def trained_on(workspace: Workspace, adapter: Path) -> Manifest | None:
+    """The manifest that an adapter was trained on, whatever is in use by now; None if it is not on this machine.
+
+    A PEFT adapter that is no checkpoint doesn't name it, and gets the one in use.
+    """
+    checkpoint, used = find_record(adapter), workspace.manifest
+    if checkpoint is None:
+        return used
+    kept = workspace.membership.manifest(bytes.fromhex(checkpoint.manifest_digest))
+    if kept is None and used is not None and used.digest == checkpoint.manifest_digest:
+        return used
+    return kept
 
 
 def evaluate_both(
@@ -130,7 +145,8 @@ def export_adapter(
     check_model(source, open_source(file, mlx=True).digest)
     if numbers is not None and form is not ExportFormat.MERGED:
         raise ConfigError(f"--quantisation means nothing with --to {form}", "leave it out, or give --to merged")
-    prompt = workspace.manifest.prompt_for("")[:-1] if workspace.manifest is not None else ()
+    manifest = trained_on(workspace, source) if form is ExportFormat.MERGED else None
+    prompt = manifest.prompt_for("")[:-1] if manifest is not None else ()
     return export(source, directory, form, file, quantisation=numbers, prompt=prompt)
 
 
@@ -141,9 +157,11 @@ def open_conversation(
     """Load model and adapter, None for the best one, until the block ends, without torch where another backend runs."""
     from sapo_edge.backends.model.source import open_source
 
-    manifest = workspace.require_manifest()
-    model = open_source(workspace.model, mlx=True).model_name
     directory = _best_adapter(workspace.paths) if adapter is None else find_adapter(workspace, adapter)
+    is_named = workspace.resolved.sources["manifest"].startswith(("flag", "environment"))
+    learned = None if directory is None or is_named else trained_on(workspace, directory)
+    manifest = learned or workspace.require_manifest()
+    model = open_source(workspace.model, mlx=True).model_name
     with tempfile.TemporaryDirectory(prefix="sapo-chat-") as temporary:
         say(f"loading {printable(model)}")
         policy, _ = workspace.open_policy(Path(temporary), trainable=False, seed=0, say=say)

@@ -23,7 +23,7 @@ from sapo_edge.control.journal_view import reading
 from sapo_edge.control.report import read_report
 from sapo_edge.errors import ConfigError, ManifestError
 from sapo_edge.fields import check_map
-from sapo_edge.library.adapters import check_model
+from sapo_edge.library.adapters import check_model, trained_on
 from sapo_edge.library.card import Facts, write_card
 from sapo_edge.library.workspace import Workspace
 from sapo_edge.policy import Prompt
@@ -52,7 +52,7 @@ def gather(workspace: Workspace, checkpoint: Checkpoint, *, with_questions: bool
     source = open_source(workspace.model, mlx=True)
     check_model(checkpoint.directory, source.digest)
     metadata = {} if isinstance(source, HfDirectory) else source.metadata
-    manifest = _manifest_of(workspace, checkpoint)
+    manifest = trained_on(workspace, checkpoint.directory)
     if with_questions and (manifest is None or not all(data.is_in(manifest.store) for data in manifest.data)):
         raise ConfigError("the own questions are not on this machine", "leave out --with-questions")
     run = run_of(workspace.paths, checkpoint)
@@ -138,13 +138,6 @@ def run_of(paths: Paths, checkpoint: Checkpoint) -> RunPaths | None:
     place = checkpoint.directory.resolve().parent
     runs = map(paths.run_of, run_names(paths))
     return next((run for run in runs if run.checkpoints.resolve() == place), None)
-
-
-def _manifest_of(workspace: Workspace, checkpoint: Checkpoint) -> Manifest | None:
-    kept = workspace.membership.manifest(bytes.fromhex(checkpoint.manifest_digest))
-    if kept is None and workspace.manifest is not None and workspace.manifest.digest == checkpoint.manifest_digest:
-        return workspace.manifest
-    return kept
 
 
 def _record(facts: Facts) -> Mapping[str, Any]:

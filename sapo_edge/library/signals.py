@@ -65,6 +65,14 @@ def handling(numbers: Iterable[signal.Signals], handler: Callable[[int, FrameTyp
             signal.signal(number, previous)
 
 
+@contextlib.contextmanager
+def tidying() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as Ctrl-C does, by an exception: what is half-written is then removed."""
+    numbers = [number for number in ending_signals() if number is not signal.SIGINT]
+    with handling(numbers, lambda number, _frame: sys.exit(128 + number)):
+        yield
+
+
 class StopSignals:
     """Signal handler: the first signal finishes the round and saves; a later Ctrl-C or SIGTERM stops immediately.
 

@@ -111,6 +111,7 @@ class Node:
         self.others: Callable[[], float | None] = lambda: None
         self.interrupted = self._is_in_round = self._lacks_external = False
         self._emit, self._reasons = emit, reasons
+        self._started: NodeStarted | None = None
         self._external = ExternalScorer(source, lambda text, ended: policy.cut(text, ended, self.max_tokens))
         self._finished = self._received = self._too_long = self._calm_until = 0
         self._pool_saved = self._checkpoint_saved = time.monotonic()
@@ -204,12 +205,11 @@ class Node:
         self.pool.mark_used(self.store.journal.used_external(self.pool.limits.remembered))
         for text in self.store.notices:
             self._warn(text)
-        self.emit(
-            NodeStarted(
-                model=self.policy.name, backend=self.policy.backend, reasons=self._reasons,
-                settings=self.settings.as_dict(), round=self.round,
-            )
+        self._started = NodeStarted(
+            model=self.policy.name, backend=self.policy.backend, reasons=self._reasons,
+            settings=self.settings.as_dict(), round=self.round,
         )  # fmt: skip
+        self.emit(self._started)
         return self.round
 
     def step(self) -> None:
@@ -561,6 +561,10 @@ class Node:
             self._warn(f"the node does not return to round {target}: {problem}")
             return
         assert self.store.latest is not None
+        if self._started is not None and self._started.round > target:
+            # The journal forgot this start, which says with what later rounds are trained.
+            self._started = replace(self._started, round=target)
+            self.store.journal.record(self._started)
         self.policy.load(self.store.latest.directory)
         self.round, self._unsaved, self._calm_until = target, 0, 0
         self._draws = Draws(self.store.latest.cursor.get("teaching"))

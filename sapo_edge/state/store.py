@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -138,6 +139,8 @@ class Store:
 
     def _complete(self, rollback: Rollback) -> RolledBack:
         """Rename later checkpoints, delete later rounds, and only then forget what was decided. Can be repeated."""
+        from sapo_edge.state.runs import read_looked, write_looked  # which imports this module
+
         round = rollback.to_round
         event = RolledBack(from_round=rollback.from_round, to_round=round, time=rollback.time)
         self.checkpoints.set_aside_after(round)
@@ -145,6 +148,10 @@ class Store:
         if self.journal.counter(GENERATOR_CURSOR):
             counters[GENERATOR_ROUND] = min(round, self.journal.counter(GENERATOR_ROUND) or round)
         self.journal.roll_back(event, counters)
+        # What follows is new to whoever saw the rounds that are gone. No node ends for a sentence of the app.
+        with suppress(StateError):
+            if read_looked(self.run) > round:
+                write_looked(self.run, round)
         remove_rollback(self.run.rollback)
         self.latest = self.checkpoints.load(round)
         return event

@@ -20,7 +20,7 @@ from typing import Any
 import msgpack
 
 from sapo_edge.errors import ManifestError
-from sapo_edge.state.durable import write_atomically
+from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.tasks.allowed import nearest, shorten
 from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.checks import CHECKS, Pattern, compile_pattern
@@ -122,7 +122,8 @@ def import_questions(path: Path, store: Path, wanted: int) -> tuple[QuestionData
     data = write_questions(others(), store)
     shown += chosen
     if before == _digest(path):
-        write_atomically(entry, msgpack.packb([asdict(data), [question.as_list() for question in shown]]))
+        with reported("write", entry):
+            write_atomically(entry, msgpack.packb([asdict(data), [question.as_list() for question in shown]]))
     return data, shown
 
 

@@ -35,6 +35,8 @@ def test_a_dry_run_prints_the_unit_and_leaves_no_file(invoke: Invoke, commands: 
     result = invoke("service", "install", "--dry-run", "--home", tmp_path / "home")
     assert result.code == 0 and commands.run == [] and list(tmp_path.iterdir()) == []
     assert f"-P -m sapo_edge run --home {tmp_path / 'home'}\n" in result.out and "MemoryMax=" in result.out
+    told = invoke("service", "install", "--dry-run", "--home", tmp_path / "home", "--json").record
+    assert told["text"] == result.out and told["changed"] is False
     system = invoke("service", "install", "--dry-run", "--system")
     assert "User=sapo-edge" in system.out and "--home /var/lib/sapo-edge" in system.out
 

@@ -214,6 +214,8 @@ def test_what_is_typed_as_an_answer_is_shared_as_one_and_nothing_as_none(invoke:
     with running(tmp_path, node):
         assert invoke("answer", "--home", tmp_path, typed="<answer>x</answer>\n32\n").code == 0
         none = invoke("answer", "--home", tmp_path, typed="")
+        told = invoke("answer", "--home", tmp_path, "--json", typed="").record
+    assert told["answers"] == told["rewards"] == [] and told["question"] and not told["shared"]
     assert none.code == 0 and none.out == "" and "nothing is shared" in none.err
     assert [answers.answers for answers in node.answers] == [("<answer>x</answer>", "<answer>32</answer>")]
 

@@ -109,6 +109,10 @@ def test_a_release_has_its_wheels_beside_the_script(clone: Path) -> None:
 
 def test_a_folder_needs_no_network(clone: Path) -> None:
     folder = clone.parent / "folder"
+    folder.mkdir()
+    for name in ("sapo_edge-0", "sapo_edge-0+core"):
+        # Of an earlier version, collected in the same folder.
+        (folder / f"{name}-py3-none-any.whl").touch()
     # Brings uv, also for those others.
     (clone.parent / "python3").write_text('#!/bin/sh\necho "python3 $*" >> "$(dirname "$0")/calls"\n')
     (clone.parent / "python3").chmod(0o755)
@@ -123,6 +127,7 @@ def test_a_folder_needs_no_network(clone: Path) -> None:
     ended, calls = install(folder, "--from", str(folder))
     tool = tool_install(calls)
     assert ended.returncode == 0 and "--offline --no-index" in tool and f"links={folder} " in tool
+    assert f" {folder}/sapo_edge-1-py3-none-any.whl[starter,llama] links" in tool
 
 
 def test_it_goes_as_it_came(clone: Path) -> None:

@@ -76,10 +76,10 @@ class ApiServer:
     async def listening(self, listening: socket.socket) -> AsyncIterator[None]:
         """Serve on a socket until the block ends."""
         # Without an access log: paths and addresses are nobody's business. Bodies are taken as they are: one that
-        # is compressed could be larger than it is.
+        # is compressed could be larger than it is. When it ends, aiohttp waits for an answer so long, and then again.
         runner = web.AppRunner(
             self.make_app(), access_log=None, handler_cancellation=True, auto_decompress=False, lingering_time=1.0,
-            shutdown_timeout=CLOSE_SECONDS,
+            shutdown_timeout=CLOSE_SECONDS / 2,
         )  # fmt: skip
         await runner.setup()
         handlers = runner.server

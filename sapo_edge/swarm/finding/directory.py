@@ -221,7 +221,8 @@ class Directory:
         return probe.reachable
 
     def _is_local(self, peer_id: str) -> bool:
-        remotes = direct_remotes(self._host, peer_id)
+        # A link-local address comes with the name of this machine's interface.
+        remotes = [remote.partition("%")[0] for remote in direct_remotes(self._host, peer_id)]
         return any(self._networks().is_local(direct_address(remote, 1, peer_id)) for remote in remotes)
 
     def _entry(self, peer_id: str) -> Entry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -15,11 +16,13 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+from aiohttp import web
 
 from sapo_edge.cli.api import engine as engine_module
 from sapo_edge.cli.api import server as server_module
 from sapo_edge.cli.api import token as tokens
-from sapo_edge.cli.api.server import is_this_machine
+from sapo_edge.cli.api.serve import listen
+from sapo_edge.cli.api.server import ApiServer, is_this_machine
 from sapo_edge.policy import Message
 from tests.cli.api.conftest import SECONDS, Api, Serving
 from tests.cli.inprocess import Invoke
@@ -377,6 +380,31 @@ def test_a_reader_that_stands_still_is_cut_off(serve: Serving, monkeypatch: pyte
         while piece := receive(reader):
             received += len(piece)
         assert received < 30_000_000
+
+
+def test_an_open_answer_holds_the_end_up_no_longer_than_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "CLOSE_SECONDS", 2.0)
+
+    async def end() -> float:
+        asked = asyncio.Event()
+        none: Any = None
+
+        async def answer(_server: ApiServer, _request: web.Request) -> web.Response:
+            asked.set()
+            await asyncio.sleep(SECONDS)
+            return web.Response()
+
+        monkeypatch.setattr(ApiServer, "_health", answer)
+        with listen("127.0.0.1", 0) as listening:
+            async with ApiServer(none, none, str, True, print).listening(listening):
+                _, writer = await asyncio.open_connection(*listening.getsockname())
+                writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                await asked.wait()
+                begin = time.monotonic()
+            writer.close()
+            return time.monotonic() - begin
+
+    assert 1.9 < asyncio.run(end()) < 3.5
 
 
 def test_connections_beyond_the_bound_are_told(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

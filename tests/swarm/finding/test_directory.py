@@ -85,6 +85,14 @@ async def test_a_stranger_is_not_told_of_private_addresses(monkeypatch: pytest.M
     assert await lab.told("p3") == set(), "not of itself"
 
 
+@in_trio()
+async def test_a_peer_at_a_link_local_address_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    lab = Lab(monkeypatch, p1="9.9.9.9", p2="fe80::1%eth0")
+    lab.directory.mark_dialled(direct_address("9.9.9.9", 4001, peer(1)))
+    lab.directory.mark_member(peer(1))
+    assert await lab.told("p2") == {"9.9.9.9"}
+
+
 @fails_without("swarm/finding/directory.py", "if not is_member and not self._introduces_all:")
 @fails_without("swarm/finding/directory.py", '            entry.tag = b""\n')
 @in_trio()

@@ -61,6 +61,8 @@ def test_each_event_with_figures_gives_them_and_the_others_nothing(monkeypatch: 
         ("mlflow", {"MLFLOW_TRACKING_URI": "sqlite:////data/mlflow.db"}, ""),
         ("mlflow", {"MLFLOW_TRACKING_URI": "http://me:secret@own.example:5000"}, "own.example"),
         ("mlflow", {"MLFLOW_TRACKING_URI": "databricks"}, "databricks"),
+        ("mlflow", {"MLFLOW_TRACKING_URI": "mlruns"}, ""),
+        ("mlflow", {"MLFLOW_TRACKING_URI": "http://me:secret@[::1:5000"}, "http"),
         ("trackio", {"MLFLOW_TRACKING_URI": "http://own.example"}, ""),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from sapo_edge.config.settings import Settings
 from sapo_edge.control.protocol import ControlError
 from sapo_edge.errors import CheckpointError
-from sapo_edge.events import CheckpointSaved, Event, HeldOut, NodeStopped, RolledBack, RoundFinished
+from sapo_edge.events import CheckpointSaved, Event, HeldOut, NodeStarted, NodeStopped, RolledBack, RoundFinished
 from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.guard import HALVINGS, Guard
 from sapo_edge.node.rollback import remember_used
@@ -218,6 +218,15 @@ def test_the_round_in_progress_does_not_remove_the_checkpoint_to_return_to(train
     assert trained.node.round == 2, "it returns even if it is asked to stop"
     with Store(trained.paths) as store:
         assert store.checkpoints.rounds() == [1, 2] and store.latest is not None and store.latest.round == 2
+
+
+def test_a_return_behind_the_last_start_keeps_what_the_node_was_started_with(trained: Trained) -> None:
+    trained.run(replace(SETTINGS, rounds=2))
+    trained.ask_at(3, 1)
+    trained.run(replace(SETTINGS, rounds=4))
+    with Store(trained.paths) as store:
+        starts = [event for event in store.journal.events() if isinstance(event, NodeStarted)]
+    assert [(start.round, start.settings["rounds"]) for start in starts] == [(0, 2), (1, 4)]
 
 
 def test_the_newest_checkpoint_is_nothing_to_return_to(trained: Trained) -> None:

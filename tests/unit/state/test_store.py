@@ -14,7 +14,7 @@ from sapo_edge.state.journal import Journal
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import FIRST_RUN, Paths
 from sapo_edge.state.rollback import Rollback, write_rollback
-from sapo_edge.state.runs import begin_run, use_run
+from sapo_edge.state.runs import begin_run, read_looked, use_run, write_looked
 from sapo_edge.state.store import GENERATOR_CURSOR, GENERATOR_ROUND, ROLLED_BACK_CURSOR, Store
 from tests.fakes import round_event
 
@@ -167,6 +167,18 @@ def test_a_return_twice_to_the_same_round_loses_no_checkpoint(paths: Paths) -> N
         store.roll_back(1)
         names = sorted(path.name for path in store.paths.checkpoints.iterdir())
     assert names == ["round-000001", "round-000002.rolled-back", "round-000002.rolled-back-2"]
+
+
+def test_after_a_return_the_rounds_that_are_gone_were_not_looked_at(paths: Paths) -> None:
+    with Store(paths) as store:
+        save(store, 1, 2, 3)
+        for looked, kept in ((3, 2), (1, 1)):
+            write_looked(store.run, looked)
+            store.roll_back(2)
+            assert read_looked(store.run) == kept
+        store.run.looked.unlink()
+        store.run.looked.mkdir()
+        assert store.roll_back(1).to_round == 1
 
 
 def test_after_a_generator_a_return_numbers_rounds_from_the_checkpoint(paths: Paths) -> None:

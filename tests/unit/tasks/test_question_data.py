@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -317,3 +318,15 @@ def test_worked_examples_of_a_file_are_those_with_the_lowest_hashes(tmp_path: Pa
     own = [OwnQuestion(f"{number} + 1?", str(number + 1), Number()) for number in range(50)]
     lowest = sorted(own, key=lambda question: hashlib.sha256(question.question.encode()).digest())
     assert import_questions(tmp_path / "mine.jsonl", tmp_path / "store", 3)[1] == lowest[:3]
+
+
+def test_a_disk_that_is_full_once_the_questions_are_kept_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "mine.jsonl").write_text(lines(5))
+    monkeypatch.setattr(question_file, "write_atomically", fill)
+    with pytest.raises(StateError, match="No space left"):
+        import_questions(tmp_path / "mine.jsonl", tmp_path / "store", 0)

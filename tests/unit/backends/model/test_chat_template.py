@@ -119,6 +119,7 @@ FAULTS = {
     "rejects every prompt": ("{{ raise_exception('never\nat all') }}", r"rejects a prompt of the turns user \(never\)"),
     "is no template": ("{% for m in messages %}", "rejects a prompt of the turns user"),
     "adds a text to a number": ("{{ 'a' + 1 }}", "rejects a prompt of the turns user"),
+    "calls itself": ("{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", "rejects a prompt of the turns user"),
     "indexes a missing turn": ("{{ messages[7].content }}", "rejects a prompt of the turns user"),
 }
 
