@@ -25,7 +25,7 @@ def test_a_table_becomes_a_manifest_and_its_first_rows_are_shown(invoke: Invoke,
     for text in (
         "question from question, answer from answer", "2 questions of 3 rows, by check: number 2",
         "left out 1: an earlier one asks the same", "2 + 3?", "expected     5 (check number)",
-        f"sapo run --manifest {manifest}",
+        f"sapo run --manifest '{manifest}'",
     ):  # fmt: skip
         assert text in result.err
     (tmp_path / "rows.csv").write_text("Frage;Antwort\n2 + 3?;5\n")
