@@ -124,7 +124,7 @@ def _write_merged(adapter: Path, target: Path, model: Path, quantisation: Quanti
             raise ModelError(f"{model} is a directory, which is merged in its own number format", remedy)
         return merge_directory(adapter, source, file)
     merge_gguf(adapter, source, file, form)
-    _replace(target / "Modelfile", lambda path: path.write_text(modelfile(file.name, prompt)))
+    _replace(target / "Modelfile", lambda path: path.write_text(modelfile(file.name, prompt), "utf-8"))
     return file
 
 

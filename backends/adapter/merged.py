@@ -140,7 +140,7 @@ def merge_directory(adapter: Path, directory: HfDirectory, target: Path) -> Path
 
     Files of the same names are replaced.
     """
-    if "quantization" in directory.config:
+    if directory.config.get("quantization") is not None:
         remedy = "export the adapter with --to mlx, or merge it into the model as it was before it was quantised"
         raise ModelError(f"{directory.path} is quantised, and merging would round the adapter away", remedy)
     _check_space(target.parent, directory.bytes)

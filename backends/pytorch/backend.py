@@ -63,7 +63,7 @@ def _quantised_for_mlx(model: Path) -> bool:
     from sapo_edge.backends.model.hf_directory import HfDirectory
 
     try:
-        return model.is_dir() and "quantization" in HfDirectory(model, mlx=True).config
+        return model.is_dir() and HfDirectory(model, mlx=True).config.get("quantization") is not None
     except SapoError:
         # Opening the model reports what is wrong with it.
         return False

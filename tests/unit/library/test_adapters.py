@@ -103,5 +103,5 @@ def test_a_chat_asks_as_in_training_unless_told_otherwise(
     monkeypatch.setattr(Workspace, "open_policy", lambda *_, **__: (policy, ()))
     for named, name in ((None, "starter"), ("home", "home")):
         workspace = open_workspace(home, {"model": str(model), "manifest": named})
-        with open_conversation(workspace, None, str) as (_, models):
+        with open_conversation(workspace, None, print) as (_, models):
             assert models.manifest == name
