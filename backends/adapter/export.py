@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 
 from sapo_edge.errors import CheckpointError, ModelError, StateError
@@ -66,6 +63,8 @@ def export(
         What to give to the other program: the directory for peft, the file for gguf, a subdirectory for mlx; for merged
         the GGUF file, or a subdirectory if the base model is a directory.
     """
+    from sapo_edge.backends.adapter.files import replacing
+
     missing = [name for name in PEFT_FILES if not (adapter / name).is_file()]
     if missing:
         raise CheckpointError(
@@ -81,7 +80,8 @@ def export(
         if form is ExportFormat.MERGED:
             return _write_merged(adapter, target, model, quantisation, prompt)
         for name in PEFT_FILES:
-            _replace(target / name, partial(shutil.copyfile, adapter / name))
+            with replacing(target / name) as part:
+                shutil.copyfile(adapter / name, part)
         return target
     except OSError as error:
         raise StateError(
@@ -90,12 +90,6 @@ def export(
     finally:
         if fresh and target.is_dir() and not any(target.iterdir()):
             target.rmdir()
-
-
-def _replace(file: Path, write: Callable[[Path], object]) -> None:
-    temporary = file.with_name(f".{file.name}.part")
-    write(temporary)
-    os.replace(temporary, file)
 
 
 def _write_gguf(adapter: Path, file: Path, model: Path) -> Path:
@@ -108,6 +102,7 @@ def _write_gguf(adapter: Path, file: Path, model: Path) -> Path:
 
 
 def _write_merged(adapter: Path, target: Path, model: Path, quantisation: Quantisation | None, prompt: Prompt) -> Path:
+    from sapo_edge.backends.adapter.files import replacing
     from sapo_edge.backends.adapter.merged import merge_directory, merge_gguf
     from sapo_edge.backends.model.hf_directory import HfDirectory
     from sapo_edge.backends.model.source import open_source
@@ -124,7 +119,8 @@ def _write_merged(adapter: Path, target: Path, model: Path, quantisation: Quanti
             raise ModelError(f"{model} is a directory, which is merged in its own number format", remedy)
         return merge_directory(adapter, source, file)
     merge_gguf(adapter, source, file, form)
-    _replace(target / "Modelfile", lambda path: path.write_text(modelfile(file.name, prompt), "utf-8"))
+    with replacing(target / "Modelfile") as part:
+        part.write_text(modelfile(file.name, prompt), "utf-8")
     return file
 
 
@@ -144,7 +140,7 @@ def _write_mlx(adapter: Path, target: Path) -> Path:
     mlx-lm multiplies from the right: its A is (inputs, rank) and its B (rank, outputs), the transposes of PEFT's. Its
     scale is alpha / rank.
     """
-    from sapo_edge.backends.adapter.files import read_adapter, read_alpha, write_tensors
+    from sapo_edge.backends.adapter.files import read_adapter, read_alpha, replacing, write_tensors
 
     rank, alpha = read_alpha(adapter)
     weights, blocks, layers = {}, set[int](), set[str]()
@@ -163,8 +159,10 @@ def _write_mlx(adapter: Path, target: Path) -> Path:
         "lora_parameters": {"rank": rank, "scale": alpha / rank, "dropout": 0.0, "keys": sorted(layers)},
     }
     target.mkdir(exist_ok=True)
-    _replace(target / "adapters.safetensors", lambda file: write_tensors(file, weights))
-    _replace(target / "adapter_config.json", lambda file: file.write_text(json.dumps(config, indent=2) + "\n"))
+    with replacing(target / "adapters.safetensors") as part:
+        write_tensors(part, weights)
+    with replacing(target / "adapter_config.json") as part:
+        part.write_text(json.dumps(config, indent=2) + "\n")
     return target
 
 

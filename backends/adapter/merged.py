@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import shutil
 import struct
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sapo_edge.backends.adapter.export import BITS, Quantisation
-from sapo_edge.backends.adapter.files import PEFT_PREFIX, Arrays, read_adapter, read_alpha, system_errors
+from sapo_edge.backends.adapter.files import PEFT_PREFIX, Arrays, read_adapter, read_alpha, replacing, system_errors
 from sapo_edge.backends.adapter.gguf import REMEDY, fits, pairs_of
 from sapo_edge.backends.machine.disk import nearest_existing
 from sapo_edge.backends.model.architectures import rope_heads, to_gguf_rows
@@ -56,12 +55,8 @@ def merge_gguf(adapter: Path, header: GgufHeader, file: Path, form: Quantisation
     weights = sum(math.prod(info.shape) for info in header.tensors.values())
     _check_space(file.parent, int(weights * BITS[form] / 8))
     pairs, (rank, alpha) = pairs_of(header, read_adapter(adapter)), read_alpha(adapter)
-    part = file.with_name(f".{file.name}.part")
-    try:
+    with replacing(file) as part:
         write_gguf(header, part, form, pairs, alpha / rank)
-        os.replace(part, file)
-    finally:
-        part.unlink(missing_ok=True)
     return file
 
 
@@ -185,13 +180,8 @@ def _merge_file(source: Path, names: list[str], target: Path, changes: Mapping[s
 
     with safe_open(source, framework="pt") as opened:
         merged = {name: _merged(opened.get_tensor(name), changes.get(name), name, scale) for name in names}
-    part = target.with_name(f".{target.name}.part")
-    try:
-        with system_errors(part):
-            save_file(merged, part, metadata={"format": "pt"})
-        os.replace(part, target)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(target) as part, system_errors(part):
+        save_file(merged, part, metadata={"format": "pt"})
 
 
 def _merged(values: torch.Tensor, pair: Arrays | None, name: str, scale: float) -> torch.Tensor:

@@ -106,7 +106,7 @@ def export(
         narrate(f"  {program:12} {command}")
     if to is ExportFormat.MERGED and path.is_file():
         has_prompt = "has the prompt of the training; in other programs, set its system text and examples"
-        is_here = trained_on(workspace, source) is not None
+        is_here = trained_on(workspace, find_record(source)) is not None
         narrate(f"the Modelfile {has_prompt if is_here else 'lacks the prompt of the training, which is not here'}")
 
 

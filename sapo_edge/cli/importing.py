@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
@@ -13,7 +12,7 @@ import typer
 
 from sapo_edge.backends.hub.name import HUB
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import print_json
+from sapo_edge.cli.output import print_json, say_next
 from sapo_edge.cli.workspace import parse_assignments
 from sapo_edge.errors import ConfigError
 from sapo_edge.library.progress import DownloadReport
@@ -93,8 +92,7 @@ def import_questions(
     for text in _describe(what, result):
         narrate(text)
     narrate("look at them, then:")
-    for command in ("tasks check", "tasks preview", "run --manifest"):
-        narrate(f"  sapo {command} {shlex.quote(str(manifest))}")
+    say_next(manifest)
 
 
 def _rows_of_environment(

@@ -86,3 +86,9 @@ def accept_any_text() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         is_utf8 = sys.stdout.encoding.lower() == "utf-8"
         sys.stdout.reconfigure(errors="surrogateescape" if is_utf8 else "backslashreplace")
+
+
+def say_next(manifest: Path) -> None:
+    """Say what to do with a new manifest."""
+    for command in ("tasks check", "tasks preview", "run --manifest"):
+        narrate(f"  sapo {command} {shlex.quote(str(manifest))}")

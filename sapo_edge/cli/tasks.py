@@ -16,7 +16,7 @@ import typer
 
 from sapo_edge.cli.importing import import_questions
 from sapo_edge.cli.options import Backend, Home, Json, Model, Set, Threads
-from sapo_edge.cli.output import emit, print_json
+from sapo_edge.cli.output import emit, print_json, say_next
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError, ManifestError, ModelError
 from sapo_edge.library.progress import answering
@@ -71,8 +71,7 @@ def new(
     for path in paths:
         print(path)
     narrate("write your own questions, one a line; then:")
-    for command in ("tasks check", "tasks preview", "run --manifest"):
-        narrate(f"  sapo {command} {shlex.quote(str(paths[0]))}")
+    say_next(paths[0])
 
 
 @app.command()

@@ -67,12 +67,12 @@ def check_model(adapter: Path, digest: str) -> None:
         raise CheckpointError(f"{adapter} was made with another model", "give the one it was made with as --model")
 
 
-def trained_on(workspace: Workspace, adapter: Path) -> Manifest | None:
+def trained_on(workspace: Workspace, checkpoint: Checkpoint | None) -> Manifest | None:
     """The manifest that an adapter was trained on, whatever is in use by now; None if it is not on this machine.
 
     A PEFT adapter that is no checkpoint doesn't name it, and gets the one in use.
     """
-    checkpoint, used = find_record(adapter), workspace.manifest
+    used = workspace.manifest
     if checkpoint is None:
         return used
     kept = workspace.membership.manifest(bytes.fromhex(checkpoint.manifest_digest))
@@ -145,7 +145,7 @@ def export_adapter(
     check_model(source, open_source(file, mlx=True).digest)
     if numbers is not None and form is not ExportFormat.MERGED:
         raise ConfigError(f"--quantisation means nothing with --to {form}", "leave it out, or give --to merged")
-    manifest = trained_on(workspace, source) if form is ExportFormat.MERGED else None
+    manifest = trained_on(workspace, find_record(source)) if form is ExportFormat.MERGED else None
     prompt = manifest.prompt_for("")[:-1] if manifest is not None else ()
     return export(source, directory, form, file, quantisation=numbers, prompt=prompt)
 
@@ -159,7 +159,7 @@ def open_conversation(
 
     directory = _best_adapter(workspace.paths) if adapter is None else find_adapter(workspace, adapter)
     is_named = workspace.resolved.sources["manifest"].startswith(("flag", "environment"))
-    learned = None if directory is None or is_named else trained_on(workspace, directory)
+    learned = None if directory is None or is_named else trained_on(workspace, find_record(directory))
     manifest = learned or workspace.require_manifest()
     model = open_source(workspace.model, mlx=True).model_name
     with tempfile.TemporaryDirectory(prefix="sapo-chat-") as temporary:

@@ -52,7 +52,7 @@ def gather(workspace: Workspace, checkpoint: Checkpoint, *, with_questions: bool
     source = open_source(workspace.model, mlx=True)
     check_model(checkpoint.directory, source.digest)
     metadata = {} if isinstance(source, HfDirectory) else source.metadata
-    manifest = trained_on(workspace, checkpoint.directory)
+    manifest = trained_on(workspace, checkpoint)
     if with_questions and (manifest is None or not all(data.is_in(manifest.store) for data in manifest.data)):
         raise ConfigError("the own questions are not on this machine", "leave out --with-questions")
     run = run_of(workspace.paths, checkpoint)
