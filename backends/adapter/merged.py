@@ -148,6 +148,10 @@ def merge_directory(adapter: Path, directory: HfDirectory, target: Path) -> Path
     for weights in sorted(set(directory.files.values())):
         names = [name for name, file in directory.files.items() if file == weights]
         _merge_file(weights, names, target / weights.name, changes, alpha / rank)
+    for file in target.glob("*.safetensors*"):
+        # Of a larger model that was merged here before: some programs load all files of weights that they find.
+        if not (directory.path / file.name).exists():
+            file.unlink()
     config = json.loads((target / "config.json").read_text()) | _for_mlx(directory)
     config.pop("_name_or_path", None)
     (target / "config.json").write_text(json.dumps(config, indent=2) + "\n")

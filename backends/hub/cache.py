@@ -77,16 +77,22 @@ def remove_model(name: HubName) -> int:
     if model is None:
         known = ", ".join(kept) or "none"
         raise ModelError(f"the model {name} is not on this machine", f"of the hub's models there are here: {known}")
-    for file in [model.path] if name.file else _directory_files(model.path):
-        # The cache holds each file once, under its checksum, and a link to it in the snapshot.
-        blob = file.resolve()
-        file.unlink()
-        if blob != file:
-            blob.unlink(missing_ok=True)
     repository = next(repo for repo in _cached_repositories() if repo.repo_id == name.repository)
+    snapshots = [revision.snapshot_path for revision in repository.revisions]
+    if name.file:
+        # Its place in a snapshot: the cache has snapshots/COMMIT/FILE.
+        relative = Path(*model.path.relative_to(repository.repo_path).parts[2:])
+        files = [snapshot / relative for snapshot in snapshots if (snapshot / relative).is_file()]
+    else:
+        files = [file for snapshot in snapshots for file in _directory_files(snapshot)]
+    # The cache holds each file once, under its checksum, and links to it in the snapshots: of older versions, too.
+    blobs = {file.resolve() for file in files}
+    freed = sum(blob.stat().st_size for blob in blobs)
+    for file in blobs.union(files):
+        file.unlink()
     if not any(_files(repository.repo_path / "snapshots")):
         shutil.rmtree(repository.repo_path)
-    return model.bytes
+    return freed
 
 
 def _cached_repositories() -> list[CachedRepoInfo]:

@@ -42,14 +42,14 @@ MAX_FILES = 20_000
 MAX_BYTES = 2**31 - 1
 """Largest archive: in longer ones `zipfile` writes an extension of the format, whose lengths nothing bounds here."""
 MAX_SETTINGS_BYTES = 1024 * 1024
-"""Largest `config.toml` that is restored."""
+"""Largest file of the settings that is restored."""
 
 _MAX_INDEX_BYTES = 8 * 1024 * 1024
 _MAX_FILE_BYTES = 2**40
 _MAX_DIRECTORY_BYTES = 16 * 1024 * 1024
 _CHUNK = 1024 * 1024
 _RESTORING = ".restoring-"
-_SETTINGS = "config/config.toml"
+_SETTINGS = ("config/config.toml", "config/keys.toml")
 _JOURNAL = ("journal", "journal.sqlite")
 # Of each run, beside its journal.
 _OF_RUN = ("checkpoints", "origin.json", "pool", "rollback.json")
@@ -148,7 +148,7 @@ def _write(paths: Paths, stream: IO[bytes], directory: Path, *, with_identity: b
 
 def _groups(paths: Paths, *, with_identity: bool) -> Iterator[dict[str, Path]]:
     """Files by their names in the archive; those that belong together in one group."""
-    yield from ({_SETTINGS: paths.config_file},) if paths.config_file.exists() else ()
+    yield {name: path for name in _SETTINGS if (path := _target(paths, name)).exists()}
     places = [paths.state / name for name in (*(IDENTITIES if with_identity else ()), *_KEPT)]
     places += [paths.run_of(run).directory / name for run in run_names(paths) for name in _OF_RUN]
     for place in places:
@@ -243,7 +243,7 @@ def _read_index(archive: zipfile.ZipFile, file: Path) -> Backup:
 def _is_known(name: str) -> bool:
     """Whether a backup may hold a file of this name; not one whose path leads outside."""
     parts = tuple(name.split("/"))
-    if name == _SETTINGS:
+    if name in _SETTINGS:
         return True
     of_run = parts[1:2] == ("runs",) and (parts[3:] == _JOURNAL or parts[3:4] in {(kept,) for kept in _OF_RUN})
     known = parts[0] == "state" and (of_run or parts[1:2] in {(kept,) for kept in (*IDENTITIES, *_KEPT)})
@@ -262,7 +262,7 @@ def _refuse_existing(paths: Paths, backup: Backup) -> None:
 
 def _target(paths: Paths, name: str) -> Path:
     """What must not exist for a file to be restored: itself, or the directory of the state that it is in."""
-    return paths.config_file if name == _SETTINGS else paths.state / name.split("/")[1]
+    return (paths.config if name in _SETTINGS else paths.state) / name.split("/")[1]
 
 
 def _restore(archive: zipfile.ZipFile, backup: Backup, paths: Paths) -> None:
@@ -273,9 +273,9 @@ def _restore(archive: zipfile.ZipFile, backup: Backup, paths: Paths) -> None:
         temporary = Path(name)
         for member in backup.files:
             _extract(archive, member, backup.files[member], temporary / member)
-        if _SETTINGS in backup.files:
+        for settings in filter(backup.files.__contains__, _SETTINGS):
             make_private_directory(paths.config)
-            write_atomically(paths.config_file, (temporary / _SETTINGS).read_bytes(), mode=0o644)
+            write_atomically(_target(paths, settings), (temporary / settings).read_bytes(), mode=0o644)
         # None where the settings alone are the backup. The identity comes last: with it the directory is a node's.
         for entry in sorted(temporary.glob("state/*"), key=lambda path: path.name in IDENTITIES):
             entry.rename(paths.state / entry.name)
@@ -284,7 +284,7 @@ def _restore(archive: zipfile.ZipFile, backup: Backup, paths: Paths) -> None:
 
 def _extract(archive: zipfile.ZipFile, name: str, expected: tuple[int, str], target: Path) -> None:
     """Write a file of the archive anew, with mode 0600; a ValueError if it is not as the index says."""
-    if name == _SETTINGS and expected[0] > MAX_SETTINGS_BYTES:
+    if name in _SETTINGS and expected[0] > MAX_SETTINGS_BYTES:
         raise ValueError("its settings are too large")
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     digest, size = hashlib.sha256(), 0

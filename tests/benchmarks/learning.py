@@ -134,6 +134,7 @@ def trl(manifest: str, seed_text: str, seconds_text: str) -> None:
     from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 
     from sapo_edge.backends.llama.policy import LlamaCppPolicy
+    from sapo_edge.backends.machine.host import multiplies_bfloat16
     from sapo_edge.backends.model.find import find_model
     from sapo_edge.backends.model.gguf_header import read_header
     from sapo_edge.backends.pytorch.model import load_base
@@ -190,8 +191,9 @@ def trl(manifest: str, seed_text: str, seconds_text: str) -> None:
 
         common: dict[str, Any] = {
             "output_dir": workspace, "max_steps": 100_000, "lr_scheduler_type": "constant_with_warmup", "seed": seed,
-            "warmup_steps": 5, "use_cpu": True, "bf16": True, "gradient_checkpointing": False, "save_strategy": "no",
-            "report_to": "none", "disable_tqdm": True, "logging_strategy": "no", "per_device_train_batch_size": 8,
+            "warmup_steps": 5, "use_cpu": True, "bf16": multiplies_bfloat16(), "gradient_checkpointing": False,
+            "save_strategy": "no", "report_to": "none", "disable_tqdm": True, "logging_strategy": "no",
+            "per_device_train_batch_size": 8,
         }  # fmt: skip
         answers = {task.question: source.right_answer(task) for task in tasks.values()}
         pairs = [

@@ -22,6 +22,7 @@ from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.runs import begin_run, run_names, use_run
 from sapo_edge.state.store import Store
+from sapo_edge.tui.app import KEYS_FILE
 from tests.defences.defence import fails_without
 from tests.fakes import round_event
 
@@ -106,8 +107,10 @@ def test_settings_alone_come_back(tmp_path: Path, target: Paths) -> None:
     paths = Paths.default(tmp_path / "home")
     paths.create()
     paths.config_file.write_text("own = 6\n")
+    (paths.config / KEYS_FILE).write_text("[keys]\n")
     write_backup(paths, tmp_path / "backup.zip")
     restore_backup(target, tmp_path / "backup.zip")
+    assert (target.config / KEYS_FILE).read_text() == "[keys]\n"
     assert target.config_file.read_text() == "own = 6\n"
 
 

@@ -219,8 +219,11 @@ def test_the_modelfile_has_the_prompt_of_the_training(tmp_path: Path) -> None:
 def test_a_merged_directory_is_base_and_adapter_together(tmp_path: Path, shape: ModelShape, half: bool) -> None:
     base = write_directory(tmp_path / "base", shape, half=half)
     adapter = peft_adapter(tmp_path / "adapter", base)
+    (old := tmp_path / "out" / "merged").mkdir(parents=True)
+    for name in ("model-00001-of-00002.safetensors", "model.safetensors.index.json"):
+        (old / name).write_text("of a larger model that was merged here before")
     path = export(adapter, tmp_path / "out", ExportFormat.MERGED, base)
-    assert path == tmp_path / "out" / "merged"
+    assert path == old and [file.name for file in path.glob("*.safetensors*")] == ["model.safetensors"]
     expected, plain = reference(base).logits(IDS, adapter), reference(base).logits(IDS)
     merged = reference(path).logits(IDS)
     assert float(kl(expected, merged).mean()) < (1e-2 if half else 1e-8)

@@ -130,8 +130,12 @@ def test_kept_models_are_listed_and_removed(hub: Hub, tmp_path: Path) -> None:
     assert remove_model(HubName.parse("hf:someone/tiny-GGUF:Q4_0")) == size
     after = sum(file.stat().st_size for file in (tmp_path / "cache").rglob("*") if not file.is_symlink())
     assert before - after >= size and large.exists() and [model.name for model in kept_models()] == [names[0], names[2]]
-    for name in (names[0], names[2]):
-        remove_model(HubName.parse(name))
+    older = Path(shutil.copytree(directory, directory.with_name("0" * 40), symlinks=True))
+    (blob := older.parents[1] / "blobs" / "older").write_bytes(bytes(1000))
+    (older / "config.json").unlink()
+    (older / "config.json").symlink_to(blob)
+    assert remove_model(HubName.parse(names[0])) == kept[names[0]].bytes + 1000
+    remove_model(HubName.parse(names[2]))
     assert kept_models() == [] and not list((tmp_path / "cache").glob("models--*"))
     with pytest.raises(ModelError, match="is not on this machine") as caught:
         remove_model(HubName.parse(names[0]))
