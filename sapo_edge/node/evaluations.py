@@ -7,6 +7,7 @@ run that is stopped earlier spends nothing on it. `sapo eval` makes the same com
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -40,6 +41,7 @@ class Evaluations:
         judge: says what an evaluation that is not journaled yet changes.
         call_handle: progress and cancellation of one evaluation.
         warned: sets of which was said that they have questions that are too long.
+        seconds: that the last evaluation took, without pauses.
     """
 
     policy: Policy
@@ -52,6 +54,7 @@ class Evaluations:
     judge: Callable[[HeldOut], Judgement]
     call_handle: Callable[[], CallHandle]
     warned: set[Split] = field(default_factory=set, init=False)
+    seconds: float = field(default=0.0, init=False)
 
     def validate(self, round: int) -> None:
         """Evaluate the policy on the validation set unless this was done after this round, and record the accuracy.
@@ -143,10 +146,13 @@ class Evaluations:
         return result
 
     def _ask(self, tasks: Sequence[Task], *, use_adapter: bool = True) -> Evaluation:
-        return evaluate(
-            self.policy, tasks, self.source.manifest.prompt_for, self.source.judge, self.max_tokens, self.call_handle(),
+        begin, handle = time.monotonic(), self.call_handle()
+        result = evaluate(
+            self.policy, tasks, self.source.manifest.prompt_for, self.source.judge, self.max_tokens, handle,
             use_adapter=use_adapter,
         )  # fmt: skip
+        self.seconds = time.monotonic() - begin - handle.paused_seconds
+        return result
 
 
 def _detail(tasks: Sequence[Task], result: Evaluation) -> Detail:

@@ -48,7 +48,9 @@ is asked to stop is validated once more if it made as many since the last time."
 GROWTH = 1.5
 """From one validation to the next, the updates grow by this factor ..."""
 MAX_SECONDS = 240.0
-"""... but they are this far apart at most."""
+"""... but they are this far apart at most, or ..."""
+VALIDATIONS = 4.0
+"""... so many times what a validation takes: on a slow machine it would take half of all time."""
 WAIT = 150
 """It ends if validation did not rise in as many updates, and in half of all: to end too early costs more than to learn
 on. With 60, one of three runs of `starter` ended after 40 updates, at 0.51, where the others rose to 0.69 ..."""
@@ -120,11 +122,11 @@ class HeadStartState:
         stalled = self.updates - state.best_updates + state.vain
         return replace(state, over=right >= ENOUGH * questions or stalled >= max(wait, self.updates / 2))
 
-    def next_updates(self, limit: int | None, seconds: float) -> int:
-        """Updates before the next validation, by the seconds of one update, 0 if not known yet."""
+    def next_updates(self, limit: int | None, seconds: float, validation: float) -> int:
+        """Updates before the next validation, by the seconds of one update, 0 if not known yet, and of the last one."""
         count = max(FIRST, math.ceil(self.updates * (GROWTH - 1)))
         if seconds:
-            count = min(count, max(1, int(MAX_SECONDS / seconds)))
+            count = min(count, max(1, int(max(MAX_SECONDS, VALIDATIONS * validation) / seconds)))
         return count if limit is None else max(0, min(count, limit - self.updates))
 
 

@@ -394,7 +394,8 @@ class Node:
             self._save_head_start(state, (base.accuracy, base.questions, base.question_set))
         while not state.over and not self.stop.finish.is_set():
             before = state.updates
-            state = self._advance(head_start, state, state.next_updates(limit, head_start.seconds))
+            updates = state.next_updates(limit, head_start.seconds, self._evaluations.seconds)
+            state = self._advance(head_start, state, updates)
             # Minutes of learning are worth the validation that keeps them.
             if self.stop.finish.is_set() and state.updates < before + FIRST:
                 break

@@ -96,7 +96,7 @@ class Authors:
 
     def senders(self) -> list[Sender]:
         senders = []
-        for author in self._older.keys() | self._newer.keys():
+        for author in self._older | self._newer:
             older, newer = self._older.get(author), self._newer.get(author)
             heard = [half for half in (older, newer) if half is not None]
             age = heard[-1].last - heard[0].first

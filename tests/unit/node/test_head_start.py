@@ -413,3 +413,8 @@ def test_right_answers_of_others_count_once_their_task_is_verified(tmp_path: Pat
     assert max(map(len, taught(policy.updates[:5]))) == 4, "half of an update"
     assert held.question not in {group.prompt[-1].content for group in learned} and "30" not in texts
     assert not notices(machine)
+
+
+def test_a_validation_takes_a_fifth_of_the_time_at_most() -> None:
+    state = HeadStartState(updates=400)
+    assert [state.next_updates(None, 10.0, validation) for validation in (0.0, 30.0, 200.0)] == [24, 24, 80]
