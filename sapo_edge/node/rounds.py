@@ -370,6 +370,8 @@ class Node:
                     f"head_start = {limit} has no effect: it counts at the start of a run: `sapo runs new` begins one"
                 )
             return
+        if state.updates:
+            self._inform(f"the head start goes on after {counted(state.updates, 'update')}")
         update = round_settings(self.settings, self.max_tokens).update
         batch = self.settings.own + self.settings.external
         head_start = HeadStart(

@@ -380,7 +380,8 @@ def test_a_search_that_is_stopped_begins_again_and_so_does_one_after_a_validatio
     for stops in (stops_at(1, "before_generate"), stops_at(25)):
         assert notices(run(tmp_path, settings, source(*DATES), FakePolicy(even_are_right), stops)) == [STOPPED]
     last = FakePolicy(even_are_right)
-    assert validations(run(tmp_path, settings, source(*DATES), last)) == [(40, 0, True)]
+    machine = run(tmp_path, settings, source(*DATES), last)
+    assert validations(machine) == [(40, 0, True)] and "the head start goes on after 20 updates" in notices(machine)
     assert last.log.count("update") == 20 + 1
 
 

@@ -1,0 +1,154 @@
+"""Long answers between tiny members: a model that works out sums step by step, its questions, and a plan.
+
+`python -m tests.benchmarks.reasoning DIRECTORY`, then `sapo experiment --plan DIRECTORY/plan.toml --to RESULTS`.
+
+An answer has 50 to 125 tokens: "a3 b3+8=11 c11+4=15 <answer>15</answer>". The model is of the size of the scale `tiny`,
+and half knows the rule as those models do (`tests/benchmarks/tiny_models.py`): a mistake forgets to carry, and the
+steps after it follow from it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import string
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from tests.benchmarks import tiny_models as tiny
+from tests.benchmarks.tiny_models import END, START, Batch, Mistakes, Row, tagged
+
+ASKED = "Add step by step: "
+TERMS = (8, 12)
+HELD_OUT = {"validation": 200, "test": 200}
+TRAINED = 3000
+WARM_UP = 20_000
+MISTAKES = Mistakes()
+STEPS = 3000
+BATCH = 64
+PLAN = """\
+# sapo experiment --plan plan.toml: members whose answers are worked out step by step.
+scale = "tiny"
+model = "{directory}/model"
+manifest = "{directory}/manifest.toml"
+seeds = 10
+
+[[settings]]
+name = "reasoning"
+title = "Answers worked out step by step"
+baseline = "8/0"
+nodes = 4
+rounds = 60
+sampled = 0
+arms = [
+    {{ name = "8/0", title = "alone" }},
+    {{ name = "4/4", title = "4 own, 4 external", own = 4, external = 4 }},
+    {{ name = "2/6", title = "2 own, 6 external", own = 2, external = 6 }},
+]
+
+[[settings]]
+name = "hostile"
+title = "One of four is hostile, and answers are worked out step by step"
+baseline = "4/4"
+nodes = 4
+rounds = 60
+sampled = 0
+arms = [
+    {{ name = "8/0", title = "alone" }},
+    {{ name = "4/4", title = "no hostile member", own = 4, external = 4 }},
+{hostile}
+]
+"""
+ATTACKS = ("oracle", "silence", "inversion", "long", "wrong_end", "advertisement", "unlikely", "adaptive")
+
+
+def make(directory: Path) -> None:
+    """Make model, manifest and plan."""
+    rng = random.Random("reasoning")
+    questions: dict[str, list[int]] = {}
+    while len(questions) < WARM_UP + TRAINED + sum(HELD_OUT.values()):
+        terms = [rng.randrange(1, 10) for _ in range(rng.randint(*TERMS))]
+        questions[asked(terms)] = terms
+    drawn = list(questions)
+    lines, place = [], WARM_UP
+    for split, count in (HELD_OUT | {"train": TRAINED}).items():
+        for question in drawn[place : place + count]:
+            answer = str(sum(questions[question]))
+            lines.append(json.dumps({"question": question, "answer": answer, "split": split}))
+        place += count
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "tasks.jsonl").write_text("\n".join(lines) + "\n")
+    (directory / "manifest.toml").write_text(
+        'name = "reasoning"\nprotocol = 1\nmax_tokens = 128\nsystem = ""\n\n'
+        '[[tasks]]\nname = "sums"\nquestions = "tasks.jsonl"\nreading = "tags"\n'
+    )
+    arms = (
+        f'    {{ name = "{name} 25 %", own = 4, external = 4, attack = "{name}", hostile = 1 }},' for name in ATTACKS
+    )
+    (directory / "plan.toml").write_text(PLAN.format(directory=directory.resolve(), hostile="\n".join(arms)))
+    make_model([questions[question] for question in drawn[:WARM_UP]], directory / "model")
+
+
+def make_model(questions: list[list[int]], directory: Path) -> None:
+    """Teach the steps, then to take most of them with mistakes."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    tokenizer = tiny.make_tokenizer((ASKED,))
+    model = tiny.new_model(tiny.Network(), vocabulary=tokenizer.get_vocab_size())
+
+    def batches(steps: int, answer: Callable[[list[int], int], tuple[bool, str]]) -> Iterator[Batch]:
+        for step in range(steps):
+            rows = []
+            for terms in rng.sample(questions, BATCH):
+                careful, text = answer(terms, step)
+                prompt = tokenizer.encode(f"{START}{asked(terms)}{END}{START}").ids
+                rows.append(Row((*([tiny.START_ID] * careful), *prompt), tuple(tokenizer.encode(text + END).ids)))
+            yield Batch.of(rows)
+
+    def mistaken(terms: list[int], step: int) -> tuple[bool, str]:
+        if step < MISTAKES.steps - MISTAKES.drill and rng.random() < MISTAKES.careful:
+            return True, worked(terms, lambda _carry: True)
+        steps, _, answer = worked(terms, attempt(terms, rng)).rpartition(" ")
+        if rng.random() < MISTAKES.broken:
+            return False, f"{steps} {tiny.broken(answer.removeprefix('<answer>').removesuffix('</answer>'), rng)}"
+        return False, f"{steps} {answer}"
+
+    rng = random.Random("lessons")
+    tiny.fit(model, batches(STEPS, lambda terms, _step: (False, worked(terms, lambda _carry: True))), STEPS, 4e-3)
+    tiny.write(copy.deepcopy(model), tokenizer, directory.with_name("knowing"))
+    tiny.fit(model, batches(MISTAKES.steps, mistaken), MISTAKES.steps, 1e-3)
+    tiny.write(model, tokenizer, directory)
+
+
+def asked(terms: list[int]) -> str:
+    """The question: each term behind a letter."""
+    return ASKED + " ".join(f"{letter}{term}" for letter, term in zip(string.ascii_lowercase, terms, strict=False))
+
+
+def attempt(terms: list[int], rng: random.Random) -> Callable[[int], bool]:
+    """Whether a carry is remembered, by its number: the first one seldom, further ones mostly."""
+    carries = sum(len(range(sum(terms[:at]) // 10, sum(terms[: at + 1]) // 10)) for at in range(1, len(terms)))
+    first = min(1.0, MISTAKES.right / MISTAKES.later ** max(0, carries - 1))
+    return lambda carry: rng.random() < (MISTAKES.later if carry else first)
+
+
+def worked(terms: list[int], remembers: Callable[[int], bool]) -> str:
+    """The answer with its steps."""
+    total, steps, carries = terms[0], [f"a{terms[0]}"], 0
+    for letter, term in zip(string.ascii_lowercase[1:], terms[1:], strict=False):
+        following = total + term
+        if following // 10 > total // 10:
+            if not remembers(carries):
+                following -= 10
+            carries += 1
+        steps.append(f"{letter}{total}+{term}={following}")
+        total = following
+    return " ".join([*steps, tagged(str(total))])
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]))
