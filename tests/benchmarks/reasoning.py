@@ -87,7 +87,8 @@ def make(directory: Path) -> None:
         '[[tasks]]\nname = "sums"\nquestions = "tasks.jsonl"\nreading = "tags"\n'
     )
     arms = (
-        f'    {{ name = "{name} 25 %", own = 4, external = 4, attack = "{name}", hostile = 1 }},' for name in ATTACKS
+        f'    {{ name = "{name} 25 %", title = "{name}", own = 4, external = 4, attack = "{name}", hostile = 1 }},'
+        for name in ATTACKS
     )
     (directory / "plan.toml").write_text(PLAN.format(directory=directory.resolve(), hostile="\n".join(arms)))
     make_model([questions[question] for question in drawn[:WARM_UP]], directory / "model")
