@@ -272,17 +272,17 @@ def _create_user(plan: ServicePlan) -> None:
 
 
 def _hand_over(plan: ServicePlan) -> None:
-    """Give the service's directories, the consent and the swarms to its user, and nothing else in them."""
+    """Give the service's directories, the consent, the swarms and the place of questions to its user, and no more."""
     import grp
     import pwd
 
     # Only root can have put a link in the place of the home itself.
     root, state = plan.paths.state.parent.resolve(), plan.paths.state
     user, group = pwd.getpwnam(plan.user).pw_uid, grp.getgrnam(plan.user).gr_gid
-    # Root may have joined a swarm for it.
+    # Root may have joined a swarm for it, and has read its questions: their user replaces the files in that place.
     kept = (path for end in ("manifest", "questions") for path in (state / "manifests").glob(f"*.{end}"))
     swarms = (state / "swarms.json", state / "manifests", *kept)
-    for place in (root, *plan.writable, plan.paths.config, plan.paths.consent, *swarms):
+    for place in (root, *plan.writable, plan.paths.config, plan.paths.consent, plan.paths.questions, *swarms):
         # Not what a link leads to: its user may have put one there since the last time.
         with suppress(FileNotFoundError):
             os.chown(place, user, group, follow_symlinks=False)

@@ -121,7 +121,7 @@ def test_what_root_prepared_is_the_users_and_what_it_links_to_not(
     monkeypatch.setattr("grp.getgrnam", lambda name: owner)
     monkeypatch.setattr(os, "chown", lambda place, *_, follow_symlinks=True: chowned.update({place: follow_symlinks}))
     service._hand_over(system)
-    assert {kept, kept.parent, swarms, state} <= set(chowned) and not any(chowned.values())
+    assert {kept, kept.parent, swarms, state, system.paths.questions} <= set(chowned) and not any(chowned.values())
     assert system.paths.identity not in chowned
 
 
