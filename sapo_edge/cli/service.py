@@ -195,7 +195,7 @@ def _plan(workspace: Workspace, name: str, home: Path | None, *, system: bool) -
         user=name if system else "",
         memory=memory_limit(None if need is None or need.on_device else need.needed, psutil.virtual_memory().total),
         nice=settings.nice,
-        hub=_hub(paths, system=system) if settings.model.startswith(HUB) else None,
+        hub=_hub(paths, system=system) if settings.model.startswith(HUB) else (),
         environment=_environment(paths, system=system),
         # A socket whose path would be too long is among the temporary files.
         shares_tmp=socket_path(paths).parent != paths.runtime,
@@ -204,13 +204,14 @@ def _plan(workspace: Workspace, name: str, home: Path | None, *, system: bool) -
     )
 
 
-def _hub(paths: Paths, *, system: bool) -> Path:
-    """Where the hub's client keeps models, and its own files."""
+def _hub(paths: Paths, *, system: bool) -> tuple[Path, ...]:
+    """Where the hub's client keeps its own files, and models."""
     if system:
-        return paths.cache / "hub"
+        return (paths.cache / "hub",)
     from huggingface_hub import constants
 
-    return Path(constants.HF_HOME)
+    own, models = Path(constants.HF_HOME), Path(constants.HF_HUB_CACHE)
+    return (own,) if models.is_relative_to(own) else (own, models)
 
 
 def _environment(paths: Paths, *, system: bool) -> dict[str, str]:

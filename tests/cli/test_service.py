@@ -31,6 +31,15 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")
 
 
+def test_a_model_of_the_hub_can_be_written_wherever_models_are(
+    invoke: Invoke, commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "/data/models")
+    monkeypatch.setenv("SAPO_EDGE_MODEL", "hf:a/b")
+    unit = invoke("service", "install", "--dry-run", "--home", tmp_path / "home").out
+    assert any(line.startswith("ReadWritePaths=") and "-/data/models" in line.split() for line in unit.splitlines())
+
+
 def test_a_dry_run_prints_the_unit_and_leaves_no_file(invoke: Invoke, commands: Commands, tmp_path: Path) -> None:
     result = invoke("service", "install", "--dry-run", "--home", tmp_path / "home")
     assert result.code == 0 and commands.run == [] and list(tmp_path.iterdir()) == []
