@@ -12,6 +12,8 @@
 # ~/.local/share/sapo-edge/uv from PyPI. UV_TORCH_BACKEND chooses torch's build (auto, cpu, cu128, ...); none takes
 # what the index has.
 set -eu
+# With it, cd prints where it goes.
+unset CDPATH
 UV_VERSION=0.13.9
 here=$(cd "$(dirname "$0")" && pwd)
 place=${XDG_DATA_HOME:-$HOME/.local/share}/sapo-edge/uv
@@ -28,7 +30,8 @@ while [ $# -gt 0 ]; do
         --uninstall) kind=nothing ;;
         --from | --folder)
             [ $# -gt 1 ] || end "$1 needs a directory"
-            mkdir -p "$2"
+            [ "$1" = --from ] || mkdir -p "$2"
+            [ -d "$2" ] || end "there is no directory $2"
             [ "$1" = --from ] && from=$(cd "$2" && pwd) || folder=$(cd "$2" && pwd)
             shift ;;
         *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
@@ -40,8 +43,9 @@ done
 bring_uv() {
     command -v python3 >/dev/null || end "there is no python3: install it first (Debian: apt install python3)"
     say "bringing uv to $place"
-    python3 - "$place" "$UV_VERSION" "$1" "$2" <<'PYTHON'
+    python3 - "$place" "$UV_VERSION" "$1" "$2" <<'PYTHON' || end "try again, or install uv in another way"
 import hashlib, io, json, os, pathlib, platform, sys, urllib.request, zipfile
+sys.excepthook = lambda kind, error, trace: print(error, file=sys.stderr)
 place, version, source, copy = sys.argv[1:]
 machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
 system = "macosx" if sys.platform == "darwin" else "manylinux"
@@ -49,7 +53,8 @@ if system == "macosx" and machine == "aarch64":
     machine = "arm64"
 fits = lambda name: name.endswith(".whl") and system in name and machine in name
 if source:
-    file = next(path for path in pathlib.Path(source).glob("uv-*.whl") if fits(path.name))
+    files = pathlib.Path(source).glob("uv-*.whl")
+    file = next((path for path in files if fits(path.name)), None) or sys.exit(f"{source} has no uv for this machine")
     name, data = file.name, file.read_bytes()
 else:
     index = urllib.request.Request(
@@ -102,8 +107,8 @@ fi
 if [ -n "$folder" ]; then
     say "collecting what others need in $folder; it is for machines like this one"
     # Those of other versions go: the others' script takes the only one.
-    [ "$folder" = "$links" ] || rm -f "$folder"/sapo_edge-*.whl
-    cp "$links"/*.whl "$constraints" "$0" "$folder"
+    [ "$folder" = "$links" ] || { rm -f "$folder"/sapo_edge-*.whl; cp "$links"/*.whl "$folder"; }
+    [ "$folder" = "$here" ] || cp "$constraints" "$0" "$folder"
     collect() {
         "$uv" run --quiet --no-project --with pip python -m pip download --quiet --disable-pip-version-check \
             --constraint "$constraints" --find-links "$folder" --dest "$folder" "$@"

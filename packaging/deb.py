@@ -40,6 +40,9 @@ INSTALL = """\
 #!/bin/sh
 # Installs sapo-edge into /opt/sapo-edge from the wheels of this package and PyPI; run it again to repair it.
 set -e
+# What is there for another Python, as after an upgrade of Debian, serves nobody.
+version=$(python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+[ -d "/opt/sapo-edge/lib/python$version" ] || rm -rf /opt/sapo-edge
 python3 -m venv /opt/sapo-edge
 install() {{
     /opt/sapo-edge/bin/python -m pip install --quiet --no-cache-dir --disable-pip-version-check \\
@@ -73,8 +76,10 @@ fi
 """
 LAUNCHER = """\
 #!/bin/sh
-if [ ! -x /opt/sapo-edge/bin/sapo ]; then
-    echo 'sapo: not installed completely; run: sudo sapo-edge-install' >&2
+# The Python of a newer Debian does not find what was installed for the one before.
+python=$(readlink -f /opt/sapo-edge/bin/python)
+if [ ! -d "/opt/sapo-edge/lib/${python##*/}/site-packages/sapo_edge" ]; then
+    echo 'sapo: not installed completely, or for another Python; run: sudo sapo-edge-install' >&2
     exit 1
 fi
 exec /opt/sapo-edge/bin/sapo "$@"

@@ -1,4 +1,4 @@
-"""How to add a package to this installation, in words that fit it: pipx, uv, or a virtual environment with pip.
+"""How to add a package to this installation, or to remove it, in words that fit it: pipx, uv, pip, Debian's package.
 
 Versions are those that the installed distribution declares, so `pyproject.toml` stays the only list. A command never
 names `sapo-edge` to an index: the name is nobody's on PyPI yet, and what is there tomorrow may be a stranger's.
@@ -7,7 +7,9 @@ names `sapo-edge` to an index: the name is nobody's on PyPI yet, and what is the
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator
 from functools import lru_cache
@@ -22,6 +24,10 @@ DISTRIBUTIONS = {
     "multiaddr": "libp2p", "nacl": "pynacl", "re2": "google-re2", "tokenizers": "transformers",
 }  # fmt: skip
 """The requirement that brings a module, where their names differ."""
+DEBIAN = Path("/opt/sapo-edge")
+"""Where packaging/deb.py's package keeps its environment."""
+PIPX_GLOBAL = Path("/opt/pipx")
+"""Where pipx keeps environments that are for everybody."""
 
 
 def how_to_install(*names: str) -> str:
@@ -45,9 +51,17 @@ def extra_of(module: str) -> str | None:
     )
 
 
-def made_by_pipx(environment: Path) -> bool:
-    """Whether pipx made an environment."""
-    return (environment / "pipx_metadata.json").is_file()
+def how_to_remove() -> str:
+    """What removes this installation, in words with a command."""
+    prefix = Path(sys.prefix)
+    if pipx := _pipx(prefix, "uninstall"):
+        return f"`{shlex.join(pipx)}`"
+    if "/uv/tools/" in prefix.as_posix():
+        own = "`sh install.sh --uninstall`, with the uv that it brought"
+        return f"`uv tool uninstall {DISTRIBUTION}`" if _uv() == "uv" else own
+    if prefix == DEBIAN:
+        return f"`sudo apt remove {DISTRIBUTION}`"
+    return f"`pip uninstall {DISTRIBUTION}` in {prefix}, or remove that environment"
 
 
 def _names_of(extra: str) -> Iterator[str]:
@@ -97,13 +111,33 @@ def _words(requirement: Requirement) -> str:
 def _installer() -> list[str]:
     """The beginning of the command that adds packages to the environment of this process."""
     prefix = Path(sys.prefix)
-    if made_by_pipx(prefix):
-        return ["pipx", "inject", prefix.name]
+    if pipx := _pipx(prefix, "inject"):
+        return pipx
     try:
         made_by_uv = any(line.startswith("uv =") for line in (prefix / "pyvenv.cfg").read_text("utf-8").splitlines())
     except OSError:
         # Not a virtual environment.
         made_by_uv = False
     if made_by_uv:
-        return ["uv", "pip", "install", "--python", sys.prefix]
-    return [sys.executable or "python3", "-m", "pip", "install"]
+        return [_uv(), "pip", "install", "--python", sys.prefix]
+    return [*_rights(prefix), sys.executable or "python3", "-m", "pip", "install"]
+
+
+def _pipx(prefix: Path, command: str) -> list[str]:
+    """A command about an environment that pipx made; empty for another one."""
+    if not (prefix / "pipx_metadata.json").is_file():
+        return []
+    scope = ["--global"] if prefix.is_relative_to(PIPX_GLOBAL) else []
+    return [*_rights(prefix), "pipx", command, *scope, prefix.name]
+
+
+def _rights(prefix: Path) -> list[str]:
+    """What a command begins with that changes an environment; outside of one pip installs for the user."""
+    return [] if sys.prefix == sys.base_prefix or os.access(prefix, os.W_OK) else ["sudo"]
+
+
+def _uv() -> str:
+    """The command of uv: the one on the path, else what install.sh brought."""
+    data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
+    own = os.path.join(data, DISTRIBUTION, "uv", "uv")
+    return own if shutil.which("uv") is None and os.path.isfile(own) else "uv"

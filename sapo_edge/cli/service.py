@@ -195,7 +195,7 @@ def _plan(workspace: Workspace, name: str, home: Path | None, *, system: bool) -
         user=name if system else "",
         memory=memory_limit(None if need is None or need.on_device else need.needed, psutil.virtual_memory().total),
         nice=settings.nice,
-        hub=_hub(paths, system=system) if settings.model.startswith(HUB) else None,
+        hub=_hub(paths, system=system) if settings.model.startswith(HUB) else (),
         environment=_environment(paths, system=system),
         # A socket whose path would be too long is among the temporary files.
         shares_tmp=socket_path(paths).parent != paths.runtime,
@@ -204,13 +204,14 @@ def _plan(workspace: Workspace, name: str, home: Path | None, *, system: bool) -
     )
 
 
-def _hub(paths: Paths, *, system: bool) -> Path:
-    """Where the hub's client keeps models, and its own files."""
+def _hub(paths: Paths, *, system: bool) -> tuple[Path, ...]:
+    """Where the hub's client keeps its own files, and models."""
     if system:
-        return paths.cache / "hub"
+        return (paths.cache / "hub",)
     from huggingface_hub import constants
 
-    return Path(constants.HF_HOME)
+    own, models = Path(constants.HF_HOME), Path(constants.HF_HUB_CACHE)
+    return (own,) if models.is_relative_to(own) else (own, models)
 
 
 def _environment(paths: Paths, *, system: bool) -> dict[str, str]:
@@ -272,17 +273,17 @@ def _create_user(plan: ServicePlan) -> None:
 
 
 def _hand_over(plan: ServicePlan) -> None:
-    """Give the service's directories, the consent and the swarms to its user, and nothing else in them."""
+    """Give the service's directories, the consent, the swarms and the place of questions to its user, and no more."""
     import grp
     import pwd
 
     # Only root can have put a link in the place of the home itself.
     root, state = plan.paths.state.parent.resolve(), plan.paths.state
     user, group = pwd.getpwnam(plan.user).pw_uid, grp.getgrnam(plan.user).gr_gid
-    # Root may have joined a swarm for it.
+    # Root may have joined a swarm for it, and has read its questions: their user replaces the files in that place.
     kept = (path for end in ("manifest", "questions") for path in (state / "manifests").glob(f"*.{end}"))
     swarms = (state / "swarms.json", state / "manifests", *kept)
-    for place in (root, *plan.writable, plan.paths.config, plan.paths.consent, *swarms):
+    for place in (root, *plan.writable, plan.paths.config, plan.paths.consent, plan.paths.questions, *swarms):
         # Not what a link leads to: its user may have put one there since the last time.
         with suppress(FileNotFoundError):
             os.chown(place, user, group, follow_symlinks=False)

@@ -151,15 +151,9 @@ def _remove_tree(place: Path) -> None:
 
 
 def _advice() -> Iterator[str]:
-    from sapo_edge.installing import made_by_pipx
+    from sapo_edge.installing import how_to_remove
 
     yield "models of the hub are shared with other programs: `sapo models list`, then `sapo models remove`"
     if sys.platform != "win32" and os.geteuid() != 0:
         yield "a service of the system: `sudo sapo service remove --system`"
-    place = Path(sys.prefix)
-    if made_by_pipx(place):
-        yield "the program itself: `pipx uninstall sapo-edge`"
-    elif "/uv/tools/" in place.as_posix():
-        yield "the program itself: `uv tool uninstall sapo-edge`"
-    else:
-        yield f"the program itself is in {sys.prefix}: `pip uninstall sapo-edge` there, or remove that environment"
+    yield f"the program itself: {how_to_remove()}"

@@ -28,7 +28,7 @@ class ServicePlan:
         user: that a system service runs as; empty for a service of the user who installs it.
         memory: most bytes that the node may use.
         nice: scheduling priority, 0 to 19.
-        hub: where a model of the hub is kept; None for another model.
+        hub: where a model of the hub is kept; empty for another model.
         environment: variables that place the node's files.
         shares_tmp: whether other programs must see files of the node in the directory for temporary ones.
         devices: whether the node may use devices such as a GPU.
@@ -41,7 +41,7 @@ class ServicePlan:
     user: str
     memory: int
     nice: int
-    hub: Path | None = None
+    hub: tuple[Path, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     shares_tmp: bool = False
     devices: bool = False
@@ -51,7 +51,7 @@ class ServicePlan:
     def writable(self) -> tuple[Path, ...]:
         """Directories that the node writes to."""
         paths = self.paths
-        return (paths.state, paths.cache, paths.runtime, *([] if self.hub is None else [self.hub]))
+        return (paths.state, paths.cache, paths.runtime, *self.hub)
 
     def lies_in(self, *roots: str) -> bool:
         """Whether the program, or a directory of the node, is below one of these."""

@@ -31,6 +31,15 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")
 
 
+def test_a_model_of_the_hub_can_be_written_wherever_models_are(
+    invoke: Invoke, commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "/data/models")
+    monkeypatch.setenv("SAPO_EDGE_MODEL", "hf:a/b")
+    unit = invoke("service", "install", "--dry-run", "--home", tmp_path / "home").out
+    assert any(line.startswith("ReadWritePaths=") and "-/data/models" in line.split() for line in unit.splitlines())
+
+
 def test_a_dry_run_prints_the_unit_and_leaves_no_file(invoke: Invoke, commands: Commands, tmp_path: Path) -> None:
     result = invoke("service", "install", "--dry-run", "--home", tmp_path / "home")
     assert result.code == 0 and commands.run == [] and list(tmp_path.iterdir()) == []
@@ -121,7 +130,7 @@ def test_what_root_prepared_is_the_users_and_what_it_links_to_not(
     monkeypatch.setattr("grp.getgrnam", lambda name: owner)
     monkeypatch.setattr(os, "chown", lambda place, *_, follow_symlinks=True: chowned.update({place: follow_symlinks}))
     service._hand_over(system)
-    assert {kept, kept.parent, swarms, state} <= set(chowned) and not any(chowned.values())
+    assert {kept, kept.parent, swarms, state, system.paths.questions} <= set(chowned) and not any(chowned.values())
     assert system.paths.identity not in chowned
 
 

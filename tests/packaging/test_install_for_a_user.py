@@ -128,6 +128,16 @@ def test_a_folder_needs_no_network(clone: Path) -> None:
     tool = tool_install(calls)
     assert ended.returncode == 0 and "--offline --no-index" in tool and f"links={folder} " in tool
     assert f" {folder}/sapo_edge-1-py3-none-any.whl[starter,llama] links" in tool
+    assert install(clone, "--folder", str(clone / "dist"))[0].returncode == 0 and (clone / "dist/install.sh").exists()
+
+
+def test_a_uv_that_can_not_be_brought_is_said_in_words(clone: Path) -> None:
+    (clone.parent / "uv").unlink()
+    ended, _ = install(clone, "--from", str(clone / "dist"))
+    assert ended.returncode == 1 and f"{clone}/dist has no uv for this machine\n" in ended.stderr
+    ended, _ = install(clone, https_proxy="http://127.0.0.1:1")
+    assert ended.returncode == 1 and "refused" in ended.stderr and "install uv in another way" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_it_goes_as_it_came(clone: Path) -> None:
@@ -146,8 +156,8 @@ def test_what_its_own_uv_downloads_goes_with_it(clone: Path) -> None:
     assert ended.returncode == 0 and not place.exists()
 
 
-@pytest.mark.parametrize("words", [("--help",), ("--from",)])
+@pytest.mark.parametrize("words", [("--help",), ("--from",), ("--from", "/nowhere")])
 def test_what_it_does_not_know_is_said(clone: Path, words: tuple[str, ...]) -> None:
     ended, calls = install(clone, *words)
     assert ended.returncode in (1, 2) and not calls
-    assert "sh install.sh --generator" in ended.stderr or "needs a directory" in ended.stderr
+    assert any(said in ended.stderr for said in ("sh install.sh --generator", "needs a directory", "is no directory"))

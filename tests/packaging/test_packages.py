@@ -94,8 +94,17 @@ def test_a_debian_package_holds_the_wheels_and_sound_scripts(tmp_path: Path) -> 
     install = (tmp_path / "core/usr/sbin/sapo-edge-install").read_text()
     assert "sapo_edge-9.8+core-py3-none-any.whl[swarm]" in install and "torch" not in install
     run("sh", "-n", str(tmp_path / "core/usr/sbin/sapo-edge-install"))
-    launched = subprocess.run([str(scripts[2])], capture_output=True, text=True, check=False)
-    assert launched.returncode == 1 and "sapo-edge-install" in launched.stderr
+    launcher = scripts[2].read_text().replace("/opt/", f"{tmp_path}/opt/")
+    place = tmp_path / "opt/sapo-edge"
+    # Installed; then Debian's Python is a newer one; then it is gone.
+    (place / "bin").mkdir(parents=True)
+    (place / "bin/sapo").symlink_to("/bin/echo")
+    for name, code in (("python3.11", 0), ("python3.13", 1), ("", 1)):
+        (place / "bin/python").unlink(missing_ok=True)
+        (place / "bin/python").symlink_to(tmp_path / name)
+        (place / "lib/python3.11/site-packages/sapo_edge").mkdir(parents=True, exist_ok=True)
+        launched = subprocess.run(["sh", "-c", launcher], capture_output=True, text=True, check=False)
+        assert launched.returncode == code and ("sapo-edge-install" in launched.stderr) == bool(code)
 
 
 @pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="dpkg-deb is not installed")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sapo_edge import installing
-from sapo_edge.installing import extra_of, how_to_install, how_to_install_extra
+from sapo_edge.installing import extra_of, how_to_install, how_to_install_extra, how_to_remove
 
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = (
@@ -55,6 +55,31 @@ def test_the_command_fits_the_installation(file: str, text: str, command: str) -
     (Path(sys.prefix) / file).write_text(text)
     expected = command.format(prefix=sys.prefix, python=sys.executable) + "'trio>=0.26'"
     assert how_to_install("trio") == f"install it with: {expected}"
+
+
+def test_what_root_installed_takes_its_rights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("os.access", lambda *_: False)
+    monkeypatch.setattr(installing, "DEBIAN", Path(sys.prefix))
+    assert how_to_install("trio").startswith(f"install it with: sudo {sys.executable} -m pip install ")
+    assert how_to_remove() == "`sudo apt remove sapo-edge`"
+    monkeypatch.setattr(installing, "PIPX_GLOBAL", tmp_path)
+    (Path(sys.prefix) / "pipx_metadata.json").touch()
+    assert how_to_install("trio").startswith("install it with: sudo pipx inject --global sapo-edge ")
+    assert how_to_remove() == "`sudo pipx uninstall --global sapo-edge`"
+
+
+def test_a_uv_that_is_not_on_the_path_is_named_by_its_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    prefix, uv = tmp_path / "uv/tools/sapo-edge", tmp_path / "sapo-edge/uv/uv"
+    for file, text in ((prefix / "pyvenv.cfg", "uv = 0.13.9\n"), (uv, "")):
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    monkeypatch.setattr(sys, "prefix", str(prefix))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    assert how_to_install("trio") == f"install it with: {uv} pip install --python {prefix} 'trio>=0.26'"
+    assert how_to_remove().startswith("`sh install.sh --uninstall`")
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/uv")
+    assert how_to_remove() == "`uv tool uninstall sapo-edge`"
 
 
 def test_versions_and_extras_are_the_declared_ones_if_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:

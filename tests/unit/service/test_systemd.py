@@ -92,7 +92,7 @@ def test_systemd_calls_the_unit_well_protected(tmp_path: Path, user: str, highes
 
 
 def test_only_the_nodes_directories_can_be_written_and_temporary_ones_are_shared() -> None:
-    found = settings("/srv/a b", hub=Path("/srv/hub"))
+    found = settings("/srv/a b", hub=(Path("/srv/hub"),))
     places = ['-"/srv/a b/state"', '-"/srv/a b/cache"', '-"/srv/a b/run"', "-/srv/hub"]
     assert found["ProtectSystem"] == ["strict"] and found["ReadWritePaths"] == [" ".join(places)]
     for found, is_own in (
