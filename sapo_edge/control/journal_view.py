@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -142,8 +143,13 @@ def _shortened(question: str) -> str:
 
 def past_events(journal: Journal, count: int) -> list[Event]:
     """The last events of a journal but `progress`, oldest first."""
-    events: list[Event] = [*journal.rounds(count), *journal.held_out(count), *journal.events(count)]
-    return sorted(events, key=lambda event: event.time)[-count:]
+    past: list[tuple[bool, Event]] = []
+    now = time.time()
+    for events in (journal.rounds(count), journal.held_out(count), journal.events(count)):
+        # What is ahead of the clock was made before that was set back, as was what stands before it.
+        ahead = [*accumulate((event.time > now for event in reversed(events)), max)][::-1]
+        past += zip(ahead, events, strict=True)
+    return [event for _, event in sorted(past, key=lambda pair: (not pair[0], pair[1].time))][-count:]
 
 
 class JournalReader:

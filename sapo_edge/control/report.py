@@ -143,11 +143,11 @@ def by_task(before: Detail, now: Detail) -> tuple[TaskCourse, ...]:
 
 
 def _examples(before: Detail, now: Detail) -> tuple[tuple[Example, Example], ...]:
-    later = {(example.entry, example.question): example for example in now.examples}
+    # By their place: long questions that differ at their end alone are cut to the same text.
     pairs = [
-        (example, later[example.entry, example.question])
-        for example in before.examples
-        if (example.entry, example.question) in later
+        (first, second)
+        for first, second in zip(before.examples, now.examples, strict=False)
+        if (first.entry, first.question) == (second.entry, second.question)
     ]
     # What was learned, then what was lost, then the others.
     return tuple(sorted(pairs, key=lambda pair: (pair[0].right == pair[1].right, pair[0].right)))

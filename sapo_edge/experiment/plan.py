@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.policy import ExternalRule
+from sapo_edge.rollout import MAX_ANSWERS
 
 RESULTS: Mapping[str, int] = {"llama_cpp": 3, "auto": 3, "torch": 2}
 """By backend, 1 where it is not named. Raised when the same plan gives other records than before, so that a directory
@@ -50,6 +51,8 @@ class Training:
         if self.own + self.external < 1:
             raise ValueError("own and external are 0: an update needs rollouts")
         _check_positive(self, "answers", "keeps")
+        if self.answers > MAX_ANSWERS:
+            raise ValueError(f"answers is more than {MAX_ANSWERS}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ def _record_of(future: Future[SwarmRecord], places: Iterable[Path]) -> SwarmReco
         ) from None
     except Exception as error:
         # Libraries with native writers have errors of their own.
-        full = next((place for place in places if is_disk_full(error, place)), None)
+        full = next((place for place in places if place.exists() and is_disk_full(error, place)), None)
         if full is None:
             raise
         raise StateError(f"the disk of {full} is full", f"free some space on it, or {ELSEWHERE}") from error

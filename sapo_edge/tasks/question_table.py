@@ -17,7 +17,7 @@ DELIMITERS = ",;\t"
 MAX_LINE = 2 * 1024 * 1024
 """Longest line of a file of questions, in bytes or characters; JSON may write one byte of text as six."""
 CHOICES = "|"
-"""Separates choices in a cell."""
+"""Separates choices, and texts to match, in a cell."""
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -58,7 +58,7 @@ def read_rows(
 
 def _value(column: str, cell: str) -> Any:
     """A cell as JSON would have it; as it is where it means nothing, so that the question's own check says so."""
-    if column == "choices":
+    if column in ("choices", "texts"):
         return [choice.strip() for choice in cell.split(CHOICES)]
     if column == "fold":
         return _TRUTH.get(cell.lower(), cell)

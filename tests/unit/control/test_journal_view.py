@@ -342,3 +342,7 @@ def test_past_events_come_in_order_and_a_journal_that_can_not_be_read_is_an_erro
         journal.record(event)
     assert [event.event for event in past_events(journal, 10)] == ["held_out", "round", "notice"]
     assert [event.event for event in past_events(journal, 2)] == ["round", "notice"]
+    # The clock was ahead, and is set back before the fourth round.
+    for number, moment in enumerate((1e11, 2e11, 4.0, 5.0), start=2):
+        journal.record(round_event(number, time=moment))
+    assert [event.time for event in past_events(journal, 3)] == [3.0, 4.0, 5.0]

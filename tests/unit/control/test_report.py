@@ -47,6 +47,20 @@ def test_there_is_none_before_the_second_evaluation(journal: Journal, tmp_path: 
     assert [pair[0].question for pair in report.examples] == [f"question {index}" for index in (0, 1, 2, 3)]
 
 
+def test_long_questions_that_differ_at_their_end_alone_are_not_mixed_up(journal: Journal) -> None:
+    def answered(*rights: bool) -> Detail:
+        text = "x" * MAX_CHARACTERS
+        return Detail({}, tuple(Example("task0", f"{text}{n}", "", f"{n}", right) for n, right in enumerate(rights)))
+
+    for round, rights in ((0, (True, False, False)), (10, (True, True, False))):
+        evaluate(journal, round, "".join(str(int(right)) for right in rights))
+        journal.record_detail("validation", round, answered(*rights))
+    report = read_report(journal.path, 10)
+    assert report is not None
+    pairs = [(first.answer, first.right, second.answer, second.right) for first, second in report.examples]
+    assert pairs == [("1", False, "1", True), ("2", False, "2", False), ("0", True, "0", True)]
+
+
 def test_a_model_that_never_got_better_is_compared_as_it_is_now(journal: Journal) -> None:
     for round, answers in ((0, "0111"), (10, "0100"), (20, "1100")):
         evaluate(journal, round, answers)

@@ -110,6 +110,7 @@ WRONG = {
     with_arm("rule = { slack = -0.5 }"): "arms 1: slack is negative",
     with_arm("own = 0"): "arms 1: own and external are 0",
     with_arm("answers = 0"): "arms 1: answers is not positive",
+    with_arm("answers = 33"): "arms 1: answers is more than 32",
     with_arm("hostile = 1"): "arms 1: arm 8/0 has hostile members without an attack",
     with_arm('attack = "flood", hostile = 4'): "4 members of setting mine leave no honest one in arm 8/0",
     with_arm('external = 4, origin = "frozen"'): "takes the rollouts of frozen members and has none",

@@ -9,6 +9,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -181,6 +182,13 @@ def test_a_worker_that_fails_ends_the_run_with_its_reason(
     # The lock is free, and the directory still is the plan's.
     with exclusive(tmp_path / "results"):
         assert results(tmp_path / "results", plan) == []
+
+
+def test_an_error_of_a_worker_is_shown_where_nothing_is_cached_yet(tmp_path: Path) -> None:
+    broken: Future[Any] = Future()
+    broken.set_exception(RuntimeError("a library failed"))
+    with pytest.raises(RuntimeError, match="a library failed"):
+        runner._record_of(broken, [tmp_path / "cache"])
 
 
 def test_no_more_workers_than_swarms(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

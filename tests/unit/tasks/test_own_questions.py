@@ -149,7 +149,7 @@ def test_errors_name_file_and_line(tmp_path: Path, line: object, message: str) -
     assert len(caught.value.message) < len(str(tmp_path)) + 200
 
 
-COLUMNS = ("question", "answer", "check", "fold", "tolerance", "choices", "pattern", "split")
+COLUMNS = ("question", "answer", "check", "fold", "tolerance", "choices", "pattern", "texts", "split")
 
 
 def inside(manifest: Manifest) -> tuple[OwnQuestion, ...]:
@@ -177,6 +177,7 @@ def test_a_table_has_the_questions_that_lines_of_json_have(tmp_path: Path, delim
         {"question": "1 + 1 =?", "answer": "2", "check": "number", "tolerance": 0.5},
         {"question": "Grün?", "answer": "B", "check": "choice", "choices": ["A", "B"]},
         {"question": "a: z", "answer": "x, y", "check": "set"},
+        {"question": "A year?", "answer": r"\d{4}", "check": "matches", "texts": ["2026", "!26"]},
         {"question": "A date", "answer": "2026-01-31", "check": "regex", "pattern": "2026-.*", "split": "test"},
     ]
     write(tmp_path, *records)
@@ -184,7 +185,7 @@ def test_a_table_has_the_questions_that_lines_of_json_have(tmp_path: Path, delim
     path = table(tmp_path / "Tasks.CSV", records, delimiter, ending)
     assert [pair[:2] for pair in read_questions(path)] == expected
     path = write(tmp_path, manifest=MANIFEST.replace("tasks.jsonl", "Tasks.CSV"))
-    assert load_manifest(path).own_questions == 4
+    assert load_manifest(path).own_questions == 5
 
 
 @pytest.mark.parametrize(("content", "message"), [
