@@ -272,6 +272,10 @@ class Discovery:
                 self.outside.forget()
                 self.mapping.renew_soon()
                 self.book.retry_soon()
+                # What peers and the DHT know of this node is of the other network, and soon nobody knows of this one.
+                self._ask_due.clear()
+                for topic in self.rendezvous.topics:
+                    topic.forget()
             self.book.mark_members(len(self.dialler.members))
             self.volunteers.tidy()
             await self._ask_to_volunteer()
