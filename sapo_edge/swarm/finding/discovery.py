@@ -39,6 +39,8 @@ SAVE_SECONDS = 60.0
 """Time between two writes of the file of known peers."""
 LOOK_SECONDS = 10.0
 """Time between two checks of the machine's networks."""
+SLEPT_SECONDS = 60.0
+"""Seconds that the date is ahead of steady clocks after a check, from which the machine has slept or was set."""
 LONELY_SECONDS = 30.0
 """After which a node without a member asks strangers' relays for some, although others reach it."""
 PLACES_LEFT = 64
@@ -265,14 +267,17 @@ class Discovery:
 
     async def _watch_networks(self) -> None:
         while True:
+            before = time.time() - time.monotonic()
             await trio.sleep(LOOK_SECONDS)
             networks = await trio.to_thread.run_sync(find_local_networks, self._config.listen)
-            if networks != self._networks:
+            # Steady clocks stand still while a machine sleeps, and what routers and the DHT remember of it runs out.
+            has_slept = time.time() - time.monotonic() - before > SLEPT_SECONDS
+            if networks != self._networks or has_slept:
                 self._networks = networks
                 self.outside.forget()
                 self.mapping.renew_soon()
                 self.book.retry_soon()
-                # What peers and the DHT know of this node is of the other network, and soon nobody knows of this one.
+                # What peers and the DHT know of this node is of before.
                 self._ask_due.clear()
                 for topic in self.rendezvous.topics:
                     topic.forget()

@@ -173,8 +173,11 @@ def test_the_routers_address_is_a_candidate_until_peers_agree_on_one(monkeypatch
     assert discovery.outside.router == ""
 
 
+@pytest.mark.parametrize("sleeps", [False, True])
 @in_trio()
-async def test_on_another_network_a_node_asks_its_peers_and_is_announced_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_sleep_or_on_another_network_a_node_asks_its_peers_and_is_announced_again(
+    sleeps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(discovery_module, "LOOK_SECONDS", 0.02)
     discovery = make_discovery(monkeypatch)
 
@@ -190,9 +193,13 @@ async def test_on_another_network_a_node_asks_its_peers_and_is_announced_again(m
         await trio.sleep(0.1)
         assert discovery._ask_due and not is_announced(), "nothing has changed"
         elsewhere = LocalNetworks(("192.168.2.5",), (), loopback=False)
-        monkeypatch.setattr(discovery_module, "find_local_networks", lambda listen: elsewhere)
+        wall_clock = time.time
+        if sleeps:
+            monkeypatch.setattr(time, "time", lambda: wall_clock() + 3600)
+        else:
+            monkeypatch.setattr(discovery_module, "find_local_networks", lambda listen: elsewhere)
         assert await until(lambda: discovery.outside.votes() == (0, 0))
-        assert is_announced() and not discovery._ask_due
+        assert discovery.mapping._due.is_set() and is_announced() and not discovery._ask_due
         nursery.cancel_scope.cancel()
 
 
