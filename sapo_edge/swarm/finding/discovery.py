@@ -317,7 +317,7 @@ class Discovery:
     async def _ask_peers(self) -> None:
         """Ask each new peer for others, and all peers again from time to time."""
         limit = trio.CapacityLimiter(4)
-        circuits: tuple[Address, ...] = ()
+        told: tuple[object, ...] = ()
         # Peers that say nothing take up the limit for seconds each: none is waited for twice.
         asking: set[str] = set()
 
@@ -329,9 +329,10 @@ class Discovery:
             while True:
                 self._inbound.look()
                 connected, now = self.dialler.connected, time.monotonic()
-                if circuits != self.relays.addresses():
+                ways = self.relays.addresses(), self.mapping.port, self.mapping.state
+                if told != ways:
                     # A request tells peers this node's addresses, so all of them get the new ones.
-                    circuits = self.relays.addresses()
+                    told = ways
                     self._ask_due.clear()
                 self._ask_due = {peer_id: due for peer_id, due in self._ask_due.items() if peer_id in connected}
                 alone = len(self.dialler.members) < 2
@@ -350,7 +351,9 @@ class Discovery:
             sent = time.time()
             remotes = direct_remotes(self._host, peer_id)
             port = self._port if remotes and ":" in remotes[0] else self.mapping.port
-            answer = await ask(self._host, peer_id, ExchangeRequest(self._tag, port, self.relays.addresses(), True))
+            # A peer remembers for minutes that it tried the port in vain, as before the router forwards it.
+            probe = not self._config.map_port or self.mapping.state != "asking"
+            answer = await ask(self._host, peer_id, ExchangeRequest(self._tag, port, self.relays.addresses(), probe))
         if answer is None:
             self._tally.count("peer requests without an answer")
             return

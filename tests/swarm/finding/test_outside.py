@@ -18,7 +18,7 @@ from sapo_edge.swarm.finding import discovery as discovery_module
 from sapo_edge.swarm.finding import visiting
 from sapo_edge.swarm.finding.outside import MAX_VOICES, VALID_SECONDS, InboundWatch, Outside, View, agreed_difference
 from sapo_edge.swarm.router.portmap import Answer
-from sapo_edge.swarm.wire.exchange import ExchangeResponse
+from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse
 from tests.defences.defence import fails_without
 from tests.swarm.finding.fakes import make_discovery
 from tests.swarm.host.victims import until
@@ -171,6 +171,23 @@ def test_the_routers_address_is_a_candidate_until_peers_agree_on_one(monkeypatch
     assert invited() == [], "peers tried and could not"
     discovery.outside.forget()
     assert discovery.outside.router == ""
+
+
+@in_trio()
+async def test_peers_try_the_port_of_a_node_once_its_router_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    probes: list[bool] = []
+
+    async def ask(host: object, peer_id: str, request: ExchangeRequest) -> None:
+        probes.append(request.probe)
+
+    monkeypatch.setattr(discovery_module, "ask", ask)
+    discovery = make_discovery(monkeypatch, map_port=True)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(discovery._ask_peers)
+        assert await until(lambda: probes)
+        discovery.mapping.state = "forwards"
+        assert await until(lambda: probes == [False, True])
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("sleeps", [False, True])
