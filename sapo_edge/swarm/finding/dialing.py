@@ -189,7 +189,7 @@ class Dialler:
                     self._dialled[peer.peer_id] = region(reached)
                     return
             if was_tried:
-                self._book.mark_failed(peer.peer_id)
+                self._book.mark_failed(peer.peer_id, is_alone=not self.connected)
             else:
                 # Others, perhaps under false ids, were dialled at its addresses: that is no failure of this peer.
                 self._book.postpone(peer.peer_id, SAME_HOST_SECONDS)

@@ -101,6 +101,13 @@ def test_failing_peers_are_tried_less_often_and_then_forgotten() -> None:
     book.mark_connected(OTHER)
     book.mark_disconnected(OTHER)
     assert 0.5 <= book.peers[OTHER].due - clock[0] <= 5, "a lost connection is made again soon"
+    book.add(direct_address("8.8.4.4", 4001, RELAY), Origin.PEER, source=OTHER)
+    book.mark_connected(RELAY)
+    for _ in range(50):
+        book.mark_failed(RELAY, is_alone=True)
+    assert RELAY in book.peers, "the machine was offline for hours"
+    book.mark_failed(RELAY)
+    assert RELAY not in book.peers
 
 
 @fails_without(
