@@ -367,7 +367,9 @@ class Discovery:
         self._compare_clocks()
         for group in answer.peers:
             for address in group:
-                if self._networks.may_name(address.via, remotes):
+                # A relay's name, which no peer may bring up, is one that this node's owner wrote down, too.
+                is_reached = address.via == self.directory.address_of(address.via.peer_id)
+                if is_reached or self._networks.may_name(address.via, remotes):
                     self.book.add(address, Origin.PEER, source=peer_id)
                 else:
                     self._tally.count("addresses rejected: not allowed")
