@@ -22,6 +22,7 @@ from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, re
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.circuit import DIAL_SECONDS, open_way
 from sapo_edge.swarm.finding.peerbook import RENDEZVOUS, KnownPeer, Origin, PeerBook
+from sapo_edge.swarm.host.host import direct_remotes
 from sapo_edge.swarm.rendezvous.dial import who_listens
 from sapo_edge.swarm.tally import Tally
 
@@ -189,7 +190,7 @@ class Dialler:
                     self._dialled[peer.peer_id] = region(reached)
                     return
             if was_tried:
-                self._book.mark_failed(peer.peer_id)
+                self._book.mark_failed(peer.peer_id, is_alone=not self.connected)
             else:
                 # Others, perhaps under false ids, were dialled at its addresses: that is no failure of this peer.
                 self._book.postpone(peer.peer_id, SAME_HOST_SECONDS)
@@ -230,7 +231,9 @@ class Dialler:
 
         A relay that it names is dialled first. A trusted one, which the owner configured, needs no check.
         """
-        if not trusted and not self._networks().may_dial(address.via):
+        # Through a relay that is connected directly nothing is dialled, by whatever name it goes.
+        is_open = address.relay is not None and direct_remotes(self._host, address.relay)
+        if not trusted and not is_open and not self._networks().may_dial(address.via):
             self._tally.count("addresses not dialled: not allowed")
             return False
         # A circuit's relay is dialled like any other peer, unless it is connected.

@@ -39,6 +39,8 @@ SAVE_SECONDS = 60.0
 """Time between two writes of the file of known peers."""
 LOOK_SECONDS = 10.0
 """Time between two checks of the machine's networks."""
+SLEPT_SECONDS = 60.0
+"""Seconds that the date is ahead of steady clocks after a check, from which the machine has slept or was set."""
 LONELY_SECONDS = 30.0
 """After which a node without a member asks strangers' relays for some, although others reach it."""
 PLACES_LEFT = 64
@@ -265,13 +267,20 @@ class Discovery:
 
     async def _watch_networks(self) -> None:
         while True:
+            before = time.time() - time.monotonic()
             await trio.sleep(LOOK_SECONDS)
             networks = await trio.to_thread.run_sync(find_local_networks, self._config.listen)
-            if networks != self._networks:
+            # Steady clocks stand still while a machine sleeps, and what routers and the DHT remember of it runs out.
+            has_slept = time.time() - time.monotonic() - before > SLEPT_SECONDS
+            if networks != self._networks or has_slept:
                 self._networks = networks
                 self.outside.forget()
                 self.mapping.renew_soon()
                 self.book.retry_soon()
+                # What peers and the DHT know of this node is of before.
+                self._ask_due.clear()
+                for topic in self.rendezvous.topics:
+                    topic.forget()
             self.book.mark_members(len(self.dialler.members))
             self.volunteers.tidy()
             await self._ask_to_volunteer()
@@ -308,7 +317,7 @@ class Discovery:
     async def _ask_peers(self) -> None:
         """Ask each new peer for others, and all peers again from time to time."""
         limit = trio.CapacityLimiter(4)
-        circuits: tuple[Address, ...] = ()
+        told: tuple[object, ...] = ()
         # Peers that say nothing take up the limit for seconds each: none is waited for twice.
         asking: set[str] = set()
 
@@ -320,9 +329,10 @@ class Discovery:
             while True:
                 self._inbound.look()
                 connected, now = self.dialler.connected, time.monotonic()
-                if circuits != self.relays.addresses():
+                ways = self.relays.addresses(), self.mapping.port, self.mapping.state
+                if told != ways:
                     # A request tells peers this node's addresses, so all of them get the new ones.
-                    circuits = self.relays.addresses()
+                    told = ways
                     self._ask_due.clear()
                 self._ask_due = {peer_id: due for peer_id, due in self._ask_due.items() if peer_id in connected}
                 alone = len(self.dialler.members) < 2
@@ -341,7 +351,9 @@ class Discovery:
             sent = time.time()
             remotes = direct_remotes(self._host, peer_id)
             port = self._port if remotes and ":" in remotes[0] else self.mapping.port
-            answer = await ask(self._host, peer_id, ExchangeRequest(self._tag, port, self.relays.addresses(), True))
+            # A peer remembers for minutes that it tried the port in vain, as before the router forwards it.
+            probe = not self._config.map_port or self.mapping.state != "asking"
+            answer = await ask(self._host, peer_id, ExchangeRequest(self._tag, port, self.relays.addresses(), probe))
         if answer is None:
             self._tally.count("peer requests without an answer")
             return
@@ -355,7 +367,9 @@ class Discovery:
         self._compare_clocks()
         for group in answer.peers:
             for address in group:
-                if self._networks.may_name(address.via, remotes):
+                # A relay's name, which no peer may bring up, is one that this node's owner wrote down, too.
+                is_reached = address.via == self.directory.address_of(address.via.peer_id)
+                if is_reached or self._networks.may_name(address.via, remotes):
                     self.book.add(address, Origin.PEER, source=peer_id)
                 else:
                     self._tally.count("addresses rejected: not allowed")

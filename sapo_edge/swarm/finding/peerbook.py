@@ -151,14 +151,17 @@ class PeerBook:
         proven = sorted((peer for peer in self.peers.values() if peer.proven), key=lambda peer: -peer.proven)
         return [peer.peer_id for peer in proven[:ANCHORS]]
 
-    def mark_failed(self, peer_id: str) -> None:
-        """Record a failed attempt: the next one comes later, until the peer is forgotten."""
+    def mark_failed(self, peer_id: str, is_alone: bool = False) -> None:
+        """Record a failed attempt: the next one comes later, until the peer is forgotten.
+
+        While no peer at all is connected (`is_alone`), those that were reached stay: this machine may be offline.
+        """
         if (peer := self.peers.get(peer_id)) is None:
             return
         peer.failures += 1
         was_reached = peer.last_connected > 0
         patience = 1 if peer.source == RENDEZVOUS and not was_reached else FORGET_AFTER[int(was_reached)]
-        if peer.origin is not Origin.BOOTSTRAP and peer.failures >= patience:
+        if peer.origin is not Origin.BOOTSTRAP and peer.failures >= patience and not (was_reached and is_alone):
             del self.peers[peer_id]
             self.changed = self.changed or peer.last_connected > 0
             return

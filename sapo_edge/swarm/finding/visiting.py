@@ -79,7 +79,13 @@ async def meet(host: IHost, bootstrap: Iterable[str], swarm: bytes) -> AsyncIter
         answer = await ask(host, address.peer_id, request)
         remotes = direct_remotes(host, address.peer_id)
         groups = answer.peers[:MAX_NAMED] if answer else ()
-        named.append([tuple(one for one in group if networks.may_name(one.via, remotes)) for group in groups])
+        # The name of a relay, which no peer may bring up, is one that the owner trusts.
+        named.append(
+            [
+                tuple(one for one in group if one.via == address or networks.may_name(one.via, remotes))
+                for group in groups
+            ]
+        )
     # A bootstrap peer and those that it names may be one owner's: they take turns with what others name.
     for turn in itertools.zip_longest(*named, fillvalue=()):
         for group in turn:

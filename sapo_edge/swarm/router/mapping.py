@@ -87,6 +87,7 @@ class Mapping:
 
     def renew_soon(self) -> None:
         """Ask again: this machine is on another network now."""
+        self.state = "asking"
         self._due.set()
 
     async def _renew(self) -> None:

@@ -101,6 +101,13 @@ def test_failing_peers_are_tried_less_often_and_then_forgotten() -> None:
     book.mark_connected(OTHER)
     book.mark_disconnected(OTHER)
     assert 0.5 <= book.peers[OTHER].due - clock[0] <= 5, "a lost connection is made again soon"
+    book.add(direct_address("8.8.4.4", 4001, RELAY), Origin.PEER, source=OTHER)
+    book.mark_connected(RELAY)
+    for _ in range(50):
+        book.mark_failed(RELAY, is_alone=True)
+    assert RELAY in book.peers, "the machine was offline for hours"
+    book.mark_failed(RELAY)
+    assert RELAY not in book.peers
 
 
 @fails_without(
@@ -160,6 +167,10 @@ class Lab:
             entry = self.book.add(address, Origin.PEER, source=address.peer_id)
             assert entry is not None
             entry.due = 0.0
+
+    def get_connections(self, peer_id: object) -> list[Any]:
+        known = types.SimpleNamespace(get_remote_address=lambda: ("9.9.9.8", 4001))
+        return [types.SimpleNamespace(muxed_conn=known)] if str(peer_id) in self.connections else []
 
     async def _open_way(self, host: object, address: Address) -> bool:
         self.dialled.append(address)
@@ -266,7 +277,9 @@ def test_addresses_of_a_peer_are_tried_beside_each_other_and_relays_last(
     assert known.addresses[0] == reached and known.failures == 0
 
 
-@fails_without("swarm/finding/dialing.py", "if not trusted and not self._networks().may_dial(address.via):")
+@fails_without(
+    "swarm/finding/dialing.py", "if not trusted and not is_open and not self._networks().may_dial(address.via):"
+)
 @in_trio(0)
 async def test_addresses_that_a_peer_may_not_name_are_not_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(monkeypatch)
@@ -275,6 +288,11 @@ async def test_addresses_that_a_peer_may_not_name_are_not_dialled(monkeypatch: p
     assert lab.dialled == [] and lab.tally.counts == {"addresses not dialled: not allowed": 1}
     assert not await lab.dialler.dial(private, trusted=True)
     assert lab.dialled == [private], "the owner may write down any"
+    named = Address("dns", "relay.example.org", 4001, peer(1), RELAY)
+    assert await lab.dialler.dial(named) is False and named not in lab.dialled
+    lab.connections[RELAY] = None
+    await lab.dialler.dial(named)
+    assert lab.dialled[-1] == named, "what is dialled is the relay's connection"
 
 
 @fails_without("swarm/finding/peerbook.py", "max(MAX_OF_REGION, regions[peer.region])", "0")

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, is_public
+from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, is_public, parse_address
 from sapo_edge.swarm.finding import circuit, mdns, visiting
 from sapo_edge.swarm.finding import discovery as discovery_module
 from sapo_edge.swarm.finding.circuit import HolePunch
@@ -120,6 +120,30 @@ def test_a_strangers_private_addresses_do_not_enter_the_book(
     trio.run(discovery._ask, STRANGER, trio.CapacityLimiter(1))
     assert (PRINTER in discovery.book.peers[OTHER].addresses) is believed
     assert len(discovery.book.peers[OTHER].addresses) == 1 + believed
+
+
+def test_members_meet_at_a_relay_that_both_know_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    relay = parse_address(f"/dns/relay.example.org/tcp/4001/p2p/{STRANGER}")
+
+    async def ask(*_: object) -> ExchangeResponse:
+        circuit = Address(relay.kind, relay.host, relay.port, OTHER, STRANGER)
+        return ExchangeResponse(False, "9.9.9.1", None, 0.0, ((circuit,),))
+
+    async def open_way(*_: object) -> bool:
+        return True
+
+    async def visit() -> list[str]:
+        return [peer async for peer in visiting.meet(a_host(Connections(ABROAD)), [str(relay)], b"s" * 32)]
+
+    monkeypatch.setattr(discovery_module, "ask", ask)
+    monkeypatch.setattr(visiting, "ask", ask)
+    monkeypatch.setattr(visiting, "open_way", open_way)
+    discovery = make_discovery(monkeypatch)
+    trio.run(discovery._ask, STRANGER, trio.CapacityLimiter(1))
+    assert OTHER not in discovery.book.peers, "nobody brings up a name"
+    discovery.directory.mark_dialled(relay)
+    trio.run(discovery._ask, STRANGER, trio.CapacityLimiter(1))
+    assert OTHER in discovery.book.peers and trio.run(visit) == [STRANGER, OTHER]
 
 
 @fails_without("swarm/finding/visiting.py", "networks.may_name(one.via, remotes)", "networks.may_dial(one.via)")

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import time
 import types
 from typing import Any
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from libp2p.rcmgr import Direction
 
 from sapo_edge.doctor import network as doctor
 from sapo_edge.swarm.addresses import LocalNetworks, direct_address
+from sapo_edge.swarm.finding import discovery as discovery_module
 from sapo_edge.swarm.finding import visiting
 from sapo_edge.swarm.finding.outside import MAX_VOICES, VALID_SECONDS, InboundWatch, Outside, View, agreed_difference
 from sapo_edge.swarm.router.portmap import Answer
-from sapo_edge.swarm.wire.exchange import ExchangeResponse
+from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse
 from tests.defences.defence import fails_without
 from tests.swarm.finding.fakes import make_discovery
+from tests.swarm.host.victims import until
 from tests.swarm.loop import in_trio
 
 SEEN = "5.5.5.5"
@@ -167,6 +171,53 @@ def test_the_routers_address_is_a_candidate_until_peers_agree_on_one(monkeypatch
     assert invited() == [], "peers tried and could not"
     discovery.outside.forget()
     assert discovery.outside.router == ""
+
+
+@in_trio()
+async def test_peers_try_the_port_of_a_node_once_its_router_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    probes: list[bool] = []
+
+    async def ask(host: object, peer_id: str, request: ExchangeRequest) -> None:
+        probes.append(request.probe)
+
+    monkeypatch.setattr(discovery_module, "ask", ask)
+    discovery = make_discovery(monkeypatch, map_port=True)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(discovery._ask_peers)
+        assert await until(lambda: probes)
+        discovery.mapping.state = "forwards"
+        assert await until(lambda: probes == [False, True])
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("sleeps", [False, True])
+@in_trio()
+async def test_after_sleep_or_on_another_network_a_node_asks_its_peers_and_is_announced_again(
+    sleeps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery_module, "LOOK_SECONDS", 0.02)
+    discovery = make_discovery(monkeypatch)
+
+    def is_announced() -> bool:
+        for ip in ABROAD[:2]:
+            discovery.outside.record(view(ip, reachable=True))
+        return discovery.rendezvous.topics[0].due(time.monotonic())[1]
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(discovery._watch_networks)
+        assert is_announced()
+        discovery._ask_due["asked"] = time.monotonic() + 300
+        await trio.sleep(0.1)
+        assert discovery._ask_due and not is_announced(), "nothing has changed"
+        elsewhere = LocalNetworks(("192.168.2.5",), (), loopback=False)
+        wall_clock = time.time
+        if sleeps:
+            monkeypatch.setattr(time, "time", lambda: wall_clock() + 3600)
+        else:
+            monkeypatch.setattr(discovery_module, "find_local_networks", lambda listen: elsewhere)
+        assert await until(lambda: discovery.outside.votes() == (0, 0))
+        assert discovery.mapping._due.is_set() and is_announced() and not discovery._ask_due
+        nursery.cancel_scope.cancel()
 
 
 def test_inbound_connections_are_voices_of_their_networks() -> None:
