@@ -298,7 +298,7 @@ def test_other_bytes_are_no_backup(file: Path, target: Paths, number: int) -> No
 
 @fails_without("state/archive.py", "if len(data) > limit:")
 @fails_without("state/archive.py", " or length > _MAX_DIRECTORY_BYTES")
-@fails_without("state/archive.py", "if name == _SETTINGS and expected[0] > MAX_SETTINGS_BYTES:")
+@fails_without("state/archive.py", "if name in _SETTINGS and expected[0] > MAX_SETTINGS_BYTES:")
 @pytest.mark.parametrize("bound", ["_MAX_INDEX_BYTES", "_MAX_DIRECTORY_BYTES", "MAX_SETTINGS_BYTES"])
 def test_what_is_read_into_memory_is_bounded(
     file: Path, target: Paths, bound: str, monkeypatch: pytest.MonkeyPatch
