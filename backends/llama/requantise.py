@@ -130,7 +130,11 @@ def _measure(header: GgufHeader, directory: Path, threads: int, narrate: Callabl
     if not rates:
         return own_file(header, "no other format could be made")
     _measured(directory).write({"format": best, "rates": rates}, quiet=quiet)
-    return _choice(directory, header, best, rates)
+    choice = _choice(directory, header, best, rates)
+    if not choice.path.exists():
+        # Another process that measured at the same time found another one faster, and removed this one.
+        convert(header, directory, best)
+    return choice
 
 
 def _remove(directory: Path, name: str) -> None:

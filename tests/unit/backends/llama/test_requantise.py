@@ -167,6 +167,21 @@ def test_a_full_disk_keeps_the_original(
     assert "disk" in choice.reason
 
 
+def test_another_process_that_chooses_another_format_meanwhile_takes_nothing_away(
+    choose: Choose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = llama_requantise._decode
+
+    def decode(header: GgufHeader, threads: int) -> tuple[float, npt.NDArray[np.float32]]:
+        if header.path.stem == "q8_0":
+            (header.path.parent / "bf16.gguf").unlink()
+        return original(header, threads)
+
+    monkeypatch.setattr(llama_requantise, "_decode", decode)
+    choice = choose([])
+    assert choice.format == "bf16" and read_header(choice.path).tensors["blk.0.attn_q.weight"].type == 30
+
+
 def test_a_format_that_can_not_be_made_is_left_out(
     choose: Choose, header: GgufHeader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
