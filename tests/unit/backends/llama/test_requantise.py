@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -160,6 +161,12 @@ def test_a_full_disk_keeps_the_original(
     choice = choose([])
     assert choice.path == header.path and "No space left" in choice.reason
     assert not list(derived(tmp_path, header).iterdir())
+    # What a killed process left is removed, what another one writes stays: no process has the first number.
+    killed, running = (derived(tmp_path, header) / f"bf16.gguf.{number}.part" for number in (2**22, os.getppid()))
+    killed.touch()
+    running.touch()
+    choose([])
+    assert list(derived(tmp_path, header).iterdir()) == [running]
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
     choice = choose([])
