@@ -21,7 +21,7 @@ class Support:
         reason: what it computes on, or why it can't run.
         potential: the preference it would have if nothing were missing.
         missing: what keeps it from that, in a sentence; "" if nothing does.
-        free: bytes of free memory on its device; 0 if that is the machine's own memory.
+        free: bytes of free memory on its device; 0 if that is the machine's own memory, -1 if only opening it tells.
     """
 
     usable: bool

@@ -13,6 +13,7 @@ from sapo_edge.backends.llama.backend import BACKEND as LLAMA_CPP
 from sapo_edge.backends.machine.host import Host, this_host
 from sapo_edge.backends.machine.memory import free_memory
 from sapo_edge.backends.pytorch.backend import BACKEND as TORCH
+from sapo_edge.backends.pytorch.backend import CPU
 from sapo_edge.children import python_command
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.plain import did_you_mean
@@ -157,7 +158,7 @@ def open_policy(choice: ChosenBackend, options: OpenOptions) -> tuple[Policy, tu
 def as_learner_samples(choice: ChosenBackend, options: OpenOptions) -> ChosenBackend:
     """The backend that samples as a node does that learns here: some answers differ between llama.cpp and torch.
 
-    It is torch's where the llama.cpp backend lets torch sample, unless it does not fit.
+    It is torch's where the llama.cpp backend lets torch sample, unless it does not fit, or would take a GPU.
     """
     from sapo_edge.backends.llama.compare import TORCH as BY_TORCH
     from sapo_edge.backends.llama.compare import rates_here
@@ -166,7 +167,8 @@ def as_learner_samples(choice: ChosenBackend, options: OpenOptions) -> ChosenBac
         return choice
     rates = rates_here(options.model, options.cache, options.precision)
     is_faster = options.sampler == TORCH.name or (rates is not None and rates.faster == BY_TORCH)
-    if not is_faster or not TORCH.look(this_host(), options.model).usable:
+    torch = TORCH.look(this_host(), options.model)
+    if not is_faster or not torch.usable or torch.preference != CPU:
         return choice
     fits = TORCH.estimate(options.model, options.size).total <= free_memory(options.size.memory)
     return ChosenBackend(TORCH.name, "torch on the CPU, which samples while a model learns here") if fits else choice

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 
 from sapo_edge.backends.adapter.merged import write_gguf
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
@@ -130,7 +131,11 @@ def _measure(header: GgufHeader, directory: Path, threads: int, narrate: Callabl
     if not rates:
         return own_file(header, "no other format could be made")
     _measured(directory).write({"format": best, "rates": rates}, quiet=quiet)
-    return _choice(directory, header, best, rates)
+    choice = _choice(directory, header, best, rates)
+    if not choice.path.exists():
+        # Another process that measured at the same time found another one faster, and removed this one.
+        convert(header, directory, best)
+    return choice
 
 
 def _remove(directory: Path, name: str) -> None:
@@ -168,6 +173,10 @@ def convert(header: GgufHeader, directory: Path, name: str) -> GgufHeader:
     path = directory / f"{name}.gguf"
     # Named after this process: `sapo eval` may be measuring at the same time.
     temporary = directory / f"{name}.gguf.{os.getpid()}.part"
+    for part in directory.glob(f"{name}.gguf.*.part"):
+        # Of a process that was killed, or lost power.
+        if not psutil.pid_exists(int(part.suffixes[-2][1:])):
+            part.unlink(missing_ok=True)
     try:
         write_gguf(header, temporary, name)
         os.replace(temporary, path)

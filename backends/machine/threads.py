@@ -93,6 +93,8 @@ class ThreadGovernor:
         self.cores = available_cores()
         self.fixed = fixed
         self.threads = fixed or most_threads(self.cores)
+        # Cores that a container, a service manager or an affinity keeps from this process: others run there first.
+        self._elsewhere = max(0.0, (psutil.cpu_count() or 1) / threads_of_a_core() - self.cores)
         self._process = psutil.Process()
         self._time, self._system, self._own = self._read()
 
@@ -112,7 +114,7 @@ class ThreadGovernor:
         now, system, own = self._read()
         # Of hardware threads: their time is what the system counts.
         busy = max(0.0, (system - self._system) - (own - self._own)) / (now - self._time)
-        others = busy / threads_of_a_core()
+        others = busy / threads_of_a_core() - self._elsewhere
         self._time, self._system, self._own = now, system, own
         self.threads = threads_for(self.cores, others)
         return self.threads

@@ -46,14 +46,15 @@ def look(host: Host, model: Path | None) -> Support:
         return _look_at_nvidia(host, nvidia, build, model)
     if host.exists("/dev/kfd"):
         if build.hip:
-            return Support(True, AMD, f"torch {build.version} is built for AMD's ROCm, and this machine has a GPU", AMD)
+            reason = f"torch {build.version} is built for AMD's ROCm, and this machine has a GPU"
+            return Support(True, AMD, reason, AMD, free=-1)
         return replace(
             ON_CPU, potential=AMD, missing="this machine may have an AMD GPU, but torch was built without ROCm",
             remedy=f"if ROCm supports the GPU, install torch for it: {GET_TORCH}",
         )  # fmt: skip
     if build.xpu and host.exists("/dev/dri"):
         reason = f"torch {build.version} is built for Intel's GPUs, and this machine has one"
-        return Support(True, INTEL, reason, INTEL)
+        return Support(True, INTEL, reason, INTEL, free=-1)
     if host.apple_silicon:
         return Support(True, MPS, "Apple's GPU through torch, slower than MLX")
     return ON_CPU

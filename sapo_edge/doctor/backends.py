@@ -141,10 +141,11 @@ def memory_need(model: Path, settings: Settings, shape: RoundShape) -> MemoryNee
 
     try:
         backend = detect.find_backend(detect.detect(settings.backend, model).name)
+        if (on_device := backend.look(this_host(), model).free) < 0:
+            return None
         needed = backend.estimate(model, shape).total
     except SapoError:
         return None
-    on_device = backend.look(this_host(), model).free
     return MemoryNeed(needed, on_device or free_memory(shape.memory), bool(on_device))
 
 
@@ -157,7 +158,8 @@ def memory_check(settings: Settings, shape: RoundShape) -> Check:
     if memory is None:
         machine = psutil.virtual_memory().available
         detail = f"{machine / 1e9:.1f} GB available, need unknown"
-        return Check("memory", Status.WARN, detail, "solve the failed checks first")
+        remedy = "solve the failed checks first; of a GPU of AMD or Intel it is known when a node starts"
+        return Check("memory", Status.WARN, detail, remedy)
     where = " on the GPU" if memory.on_device else ""
     detail = f"{memory.free / 1e9:.1f} GB available{where}, about {memory.needed / 1e9:.1f} GB needed"
     if memory.needed > memory.free:

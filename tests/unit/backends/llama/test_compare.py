@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sapo_edge.backends.backend import OpenOptions, RoundShape
+from sapo_edge.backends.choose import detect
 from sapo_edge.backends.choose.detect import ChosenBackend, as_learner_samples
 from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.llama import compare as subject
@@ -20,6 +21,8 @@ from sapo_edge.backends.llama import requantise
 from sapo_edge.backends.llama.compare import LLAMA, TORCH, SamplerRates, compare, remembered_rates
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.machine import measured
+from sapo_edge.backends.machine.host import TorchBuild, this_host
+from sapo_edge.backends.machine.nvidia import Gpu, Nvidia
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.pytorch.place import CPU
 from sapo_edge.backends.pytorch.policy import TorchPolicy
@@ -187,3 +190,8 @@ def test_what_only_evaluates_samples_as_what_learns(
     asked = replace(options, **{"trainable": False, "size": replace(SIZE, trainable=False), **changes})
     assert as_learner_samples(ChosenBackend("llama_cpp", "the only one"), asked).name == name
     assert as_learner_samples(ChosenBackend("mlx", "a Mac"), asked).name == "mlx"
+    # Torch would compute on the GPU that a node with this backend leaves alone.
+    gpu = Nvidia((Gpu("a GPU", 24_000_000_000, 22_000_000_000),), "580.1")
+    machine = replace(this_host(), torch=lambda: TorchBuild("2.13.0", cuda="12.8"), nvidia=lambda: gpu)
+    monkeypatch.setattr(detect, "this_host", lambda: machine)
+    assert as_learner_samples(ChosenBackend("llama_cpp", "as set"), asked).name == "llama_cpp"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -160,11 +161,32 @@ def test_a_full_disk_keeps_the_original(
     choice = choose([])
     assert choice.path == header.path and "No space left" in choice.reason
     assert not list(derived(tmp_path, header).iterdir())
+    # What a killed process left is removed, what another one writes stays: no process has the first number.
+    killed, running = (derived(tmp_path, header) / f"bf16.gguf.{number}.part" for number in (2**22, os.getppid()))
+    killed.touch()
+    running.touch()
+    choose([])
+    assert list(derived(tmp_path, header).iterdir()) == [running]
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
     choice = choose([])
     assert choice.path == header.path
     assert "disk" in choice.reason
+
+
+def test_another_process_that_chooses_another_format_meanwhile_takes_nothing_away(
+    choose: Choose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = llama_requantise._decode
+
+    def decode(header: GgufHeader, threads: int) -> tuple[float, npt.NDArray[np.float32]]:
+        if header.path.stem == "q8_0":
+            (header.path.parent / "bf16.gguf").unlink()
+        return original(header, threads)
+
+    monkeypatch.setattr(llama_requantise, "_decode", decode)
+    choice = choose([])
+    assert choice.format == "bf16" and read_header(choice.path).tensors["blk.0.attn_q.weight"].type == 30
 
 
 def test_a_format_that_can_not_be_made_is_left_out(

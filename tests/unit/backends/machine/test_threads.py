@@ -34,13 +34,15 @@ def test_other_programs_keep_cores_and_one_stays_free(cores: int, others: float,
 
 
 class Machine:
-    """A machine of four cores with a clock and counters of its own."""
+    """A machine with a clock and counters of its own, of which this process may use four cores."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, cores: int = 4) -> None:
         self.now = 100.0
         self.busy = self.own = self.idle = 0.0
         self.reads = 0
+        self.cores = cores
         monkeypatch.setattr(threads, "available_cores", lambda: 4)
+        monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: cores)
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(psutil, "cpu_times", self.cpu_times)
         monkeypatch.setattr(psutil, "Process", lambda: SimpleNamespace(cpu_times=self.process_times))
@@ -62,7 +64,7 @@ class Machine:
         self.now += seconds
         self.own += own * seconds
         self.busy += (own + others) * seconds
-        self.idle += (4 - own - others) * seconds
+        self.idle += (self.cores - own - others) * seconds
 
 
 def test_the_governor_follows_the_load_of_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,6 +81,15 @@ def test_the_governor_follows_the_load_of_other_programs(monkeypatch: pytest.Mon
     assert governor.current() == 1
     machine.run(2.0, own=1.0, others=0.0)
     assert governor.current() == 3
+
+
+def test_other_programs_take_cores_outside_the_container_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(monkeypatch, cores=16)
+    governor = ThreadGovernor()
+    machine.run(2.0, own=2.9, others=12.2)
+    assert governor.current() == 3
+    machine.run(2.0, own=2.0, others=13.9)
+    assert governor.current() == 2
 
 
 @pytest.mark.parametrize(
