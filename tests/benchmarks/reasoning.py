@@ -27,7 +27,8 @@ TERMS = (8, 12)
 HELD_OUT = {"validation": 200, "test": 200}
 TRAINED = 3000
 WARM_UP = 20_000
-MISTAKES = Mistakes()
+MISTAKES = Mistakes(right=0.003, drill=250)
+"""Of 100 answers one is right: with as many as the kind `mixed` has, a member alone learns the rule in 7 rounds."""
 STEPS = 3000
 BATCH = 64
 PLAN = """\
@@ -42,7 +43,9 @@ name = "reasoning"
 title = "Answers worked out step by step"
 baseline = "8/0"
 nodes = 4
-rounds = 60
+rounds = 24
+every = 4
+validation = 100
 sampled = 0
 arms = [
     {{ name = "8/0", title = "alone" }},
@@ -55,7 +58,9 @@ name = "hostile"
 title = "One of four is hostile, and answers are worked out step by step"
 baseline = "4/4"
 nodes = 4
-rounds = 60
+rounds = 24
+every = 4
+validation = 100
 sampled = 0
 arms = [
     {{ name = "8/0", title = "alone" }},
