@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,8 @@ class AdapterFile:
 
     def __init__(self, workspace: Path) -> None:
         self.path, self._in_memory = workspace / "sampler-adapter.gguf", False
-        if hasattr(os, "memfd_create"):
+        # Not on every system, and a sandbox may refuse it.
+        with suppress(AttributeError, OSError):
             descriptor = os.memfd_create("sapo-edge-adapter")
             # Also when the policy that owns it is dropped and not closed.
             self._free = weakref.finalize(self, os.close, descriptor)

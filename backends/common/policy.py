@@ -36,6 +36,8 @@ from sapo_edge.policy import (
     UpdateStatistics,
 )
 
+LEAST_TEMPERATURE = 1e-6
+"""With a lower one an answer is greedy: logits divided by less are no numbers any more."""
 MAX_PIECE = 256
 """Longest piece of a token, in characters."""
 TYPICAL_PIECE = 16
@@ -125,7 +127,8 @@ class BasePolicy(ABC):
         constraint = None if schema is None else self._grammars.constraint(schema)
         if begun:
             encoded = [[*prompt, *ids] for prompt, ids in zip(encoded, begun, strict=True)]
-        request = Request(encoded, answers, max_tokens, temperature, seed, stop_text.encode(), constraint, begun)
+        sharp = temperature if temperature >= LEAST_TEMPERATURE else 0.0
+        request = Request(encoded, answers, max_tokens, sharp, seed, stop_text.encode(), constraint, begun)
         with self._working():
             return self._sample(request, handle or CallHandle(), use_adapter=use_adapter)
 

@@ -91,6 +91,7 @@ def test_temperature_zero_takes_the_most_likely_token_and_records_its_untempered
         drawn = rows[np.arange(len(rows)), list(first.token_ids)]
         assert (drawn >= rows.max(axis=1) - LOGPROB_MAX).all()
         assert np.abs(drawn - first.logprobs).max() < LOGPROB_MAX
+    assert policy.generate(PROMPTS, 2, 12, 1e-40, seed=1) == groups
 
 
 @pytest.mark.parametrize("model", list(SHAPES))

@@ -125,6 +125,9 @@ def test_a_round_writes_no_adapter_to_the_disk(
     assert not list(tmp_path.glob("*.gguf*"))
     assert files_in_memory() <= open_before, "policies of other tests may have theirs"
 
-    monkeypatch.delattr(os, "memfd_create")
+    def refuse(_name: str) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
     assert sampled_after_updates(models["llama-gqa"], tmp_path) == answers
     assert [file.name for file in tmp_path.glob("*.gguf*")] == ["sampler-adapter.gguf"]
