@@ -421,7 +421,8 @@ def _manifest_of_rows(paths: Paths, rows: Iterable[Mapping[str, object]], check:
                     record = {key: value for key, value in record.items() if key not in OPTIONS}
                     record = {"answer": ""} | record | {"check": "code", "code": _name_of(check)}
                 try:
-                    lines.write(json.dumps(record) + "\n")
+                    # A table's missing value is NaN, which would be learned as a word.
+                    lines.write(json.dumps(record, allow_nan=False) + "\n")
                 except (TypeError, ValueError) as error:
                     remedy = "let its values be text, numbers, or lists of them"
                     raise ManifestError(f"row {number} has a value that is no JSON: {error}", remedy) from error

@@ -238,6 +238,7 @@ def test_a_home_has_one_node(model: Path, tmp_path: Path) -> None:
         ({"onw": 3}, "own"),
         ({"tasks": "statrer"}, "starter"),
         ({"tasks": [{"question": "?", "answer": {1, 2}}]}, "row 1"),
+        ({"tasks": [{"question": "?", "answer": float("nan")}]}, "row 1 has a value that is no JSON"),
         ({"tasks": {"question": ["?"]}}, "row 1 is no dictionary"),
         ({"tasks": [{"question": "?"}], "check": None}, "^row 1: it has no answer"),
         ({"tasks": "starter"}, "made by a generator"),
