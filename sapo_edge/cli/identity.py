@@ -47,7 +47,7 @@ def backup(
             raise StateError(f"{file} exists", "name another file, or give --force to replace it")
     data = backup(secret, _new_passphrase())
     with reported("write the backup", file, _ELSEWHERE):
-        if file.exists():
+        if file.is_file():
             # The new file takes the old one's mode.
             file.chmod(0o600)
         write_atomically(file, data)

@@ -13,6 +13,7 @@ import typer
 from sapo_edge.cli import service
 from sapo_edge.cli.options import Home
 from sapo_edge.errors import ConfigError
+from sapo_edge.library.workspace import storable
 from sapo_edge.plain import narrate, size
 from sapo_edge.state.durable import reported
 from sapo_edge.state.paths import Paths
@@ -105,7 +106,10 @@ def _write_settings(paths: Paths, plan: Plan) -> None:
     if chosen:
         narrate(f"profile {name} ({size(memory)} of memory here): {PROFILES[name].summary}")
     before = read_file(paths.config_file)
-    values = {name: value for name, value in {**chosen, **plan.settings}.items() if before.get(name) != value}
+    wanted = {**chosen, **plan.settings}
+    # A service works in another directory.
+    wanted |= {name: storable(name, value) for name, value in wanted.items() if isinstance(value, str)}
+    values = {name: value for name, value in wanted.items() if before.get(name) != value}
     # All or none.
     for setting, value in set_values(paths.config_file, values, "set-up").items() if values else ():
         print(f"{setting} = {value}")

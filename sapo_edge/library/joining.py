@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from sapo_edge.state.paths import Paths
     from sapo_edge.swarm.joining.invite import Swarm
     from sapo_edge.swarm.joining.membership import Membership
+    from sapo_edge.tasks.manifest import Manifest
 
 
 def is_code(membership: Membership, text: str) -> bool:
@@ -20,14 +21,17 @@ def is_code(membership: Membership, text: str) -> bool:
     return looks_like_code(text) and all(swarm.name != text.strip() for swarm in membership.swarms)
 
 
-def join(paths: Paths, membership: Membership, text: str) -> Swarm:
-    """Join the swarm of an invite, or a known one by its name or id, without output."""
+def join(paths: Paths, membership: Membership, text: str, manifest: Manifest | None = None) -> Swarm:
+    """Join the swarm of an invite, or a known one by its name or id, without output; it trains on a given manifest."""
     from sapo_edge.swarm.joining.invite import PREFIX, parse_invite
 
     if is_code(membership, text):
         raise ConfigError("this is a code, not an invite", "give it to `sapo swarm join`")
     is_known = not text.strip().lower().startswith((PREFIX, "sapo:")) and len(text) <= 64
     swarm = membership.find(text.strip()) if is_known else parse_invite(text)
+    if manifest is not None and swarm.manifest.hex() != manifest.digest:
+        problem = f"this swarm trains on {swarm.name}, not on {manifest.name}"
+        raise ConfigError(problem, "give the tasks of that swarm, or leave out swarm")
     check_state(paths, membership, swarm)
     paths.create()
     return membership.join(swarm)

@@ -301,7 +301,7 @@ def _train(
     # A wrong setting is told before anything is joined or begun.
     workspace = run._workspace(flags, listener)
     if swarm is not None:
-        _join(workspace, swarm, agree=agree)
+        _join(workspace, swarm, None if manifest is None else manifest[1], agree=agree)
         workspace = run._workspace(flags, listener)
         workspace.check_swarm()
     _choose(run._paths, run.name)
@@ -421,7 +421,8 @@ def _manifest_of_rows(paths: Paths, rows: Iterable[Mapping[str, object]], check:
                     record = {key: value for key, value in record.items() if key not in OPTIONS}
                     record = {"answer": ""} | record | {"check": "code", "code": _name_of(check)}
                 try:
-                    lines.write(json.dumps(record) + "\n")
+                    # A table's missing value is NaN, which would be learned as a word.
+                    lines.write(json.dumps(record, allow_nan=False) + "\n")
                 except (TypeError, ValueError) as error:
                     remedy = "let its values be text, numbers, or lists of them"
                     raise ManifestError(f"row {number} has a value that is no JSON: {error}", remedy) from error
@@ -480,7 +481,7 @@ def _choose(paths: Paths, name: str) -> None:
         begin_run(paths, name)
 
 
-def _join(workspace: Workspace, swarm: str, *, agree: bool) -> None:
+def _join(workspace: Workspace, swarm: str, manifest: Manifest | None, *, agree: bool) -> None:
     """Join the swarm that a call names, if its caller has agreed to share."""
     from sapo_edge.library.joining import join
     from sapo_edge.state.consent import agreed_to_share, write_consent
@@ -495,7 +496,7 @@ def _join(workspace: Workspace, swarm: str, *, agree: bool) -> None:
     if swarm == OPEN and workspace.is_alone:
         raise ConfigError("these tasks have no open swarm", "give an invite as swarm, or leave it out")
     if swarm != OPEN:
-        join(paths, workspace.membership, swarm)
+        join(paths, workspace.membership, swarm, manifest)
     if not has_agreed:
         paths.create()
         write_consent(paths.consent, "agree=True")

@@ -66,6 +66,9 @@ def test_a_backup_moves_the_identity_to_another_home(invoke: Invoke, home: Path,
     nowhere = tmp_path / "none" / "backup"
     assert_refused(invoke("identity", "backup", nowhere, "--home", home), 1, "No such file", "or name another file")
     assert_refused(invoke("identity", "restore", nowhere, "--home", home), 1, "No such file", "or name another file")
+    mode = other.stat().st_mode
+    assert_refused(invoke("identity", "backup", other, "--force", "--home", other), 1, "Is a directory")
+    assert other.stat().st_mode == mode, "or nobody could enter it"
     write_secret(identity, b"n" * 32)
     file.chmod(0o644)
     assert invoke("identity", "backup", file, "--force", "--home", other).code == 0

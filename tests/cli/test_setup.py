@@ -63,10 +63,12 @@ def test_a_systems_service_gets_its_settings(invoke: Invoke, tmp_path: Path, mon
     monkeypatch.delenv(HOME_VARIABLE, raising=False)
     monkeypatch.setattr(service, "SYSTEM_HOME", tmp_path / "system")
     monkeypatch.setattr(service, "install", lambda **options: installed.append(options))
-    (tmp_path / "sapo.toml").write_text('service = "system"\nprofile = "1gb"\n')
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sapo.toml").write_text('service = "system"\nprofile = "1gb"\n[settings]\nmodel = "tiny.gguf"\n')
     assert invoke("setup", tmp_path / "sapo.toml").code == 0
     assert installed == [{"system": True, "home": tmp_path / "system"}]
-    assert (tmp_path / "system" / "config" / "config.toml").exists()
+    settings = resolve(file=tmp_path / "system" / "config" / "config.toml", environ={}).settings
+    assert settings.role == "generator" and settings.model == str(tmp_path / "tiny.gguf")
 
 
 @pytest.mark.parametrize(("text", "part"), [

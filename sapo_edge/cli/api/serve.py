@@ -109,9 +109,9 @@ async def _until_signal(server: ApiServer, listening: socket.socket) -> None:
 def show(address: str, port: int, token: str, catalogue: Catalogue) -> None:
     """Print address and token on stdout, as variables that OpenAI's own clients read; the rest is narration."""
     parsed = ipaddress.ip_address(address)
-    name = f"[{address}]" if parsed.version == 6 else address
-    if parsed.is_unspecified:
-        name = LOOPBACK
+    # A socket of IPv6 takes none of IPv4.
+    name = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(address, address)
+    name = f"[{name}]" if parsed.version == 6 else name
     url = f"http://{name}:{port}/v1"
     print(f"OPENAI_BASE_URL={url}\nOPENAI_API_KEY={token}", flush=True)
     models = catalogue.models()

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import trio
 from libp2p.abc import IHost
@@ -26,6 +26,7 @@ from sapo_edge.swarm.rendezvous.dial import named_address
 from sapo_edge.swarm.rendezvous.lookup import Entry, look_up, short_topic
 from sapo_edge.swarm.rendezvous.rendezvous import Place, keys_at, volunteer_keys
 from sapo_edge.swarm.status import TROUBLES
+from sapo_edge.swarm.tally import innermost
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.messages import OWN, PIECE_BYTES, Request, decode_response, encode_request
 from sapo_edge.tasks.manifest import Manifest
@@ -41,6 +42,7 @@ MIN_SECONDS = 60.0
 RETRY_SECONDS, MAX_FAILURES = 3.0, 10
 """Time before a member is asked again for a piece of questions, and failures in a row until the next one is asked."""
 
+T = TypeVar("T")
 Use = Callable[[IHost, str, trio.CancelScope], Awaitable[None]]
 """Called with a connected peer's id, for several at a time, as one that says nothing must not hold the others up; it
 cancels the scope once that was enough."""
@@ -58,7 +60,7 @@ def fetch_manifest(swarm: Swarm, timeout: float = 30.0, entry: Entry | None = No
             "the invite has no address to fetch the swarm's manifest from",
             "ask for a new invite, made while the other node runs",
         )
-    manifest: Manifest | None = trio.run(_fetch, swarm, timeout, entry)
+    manifest = _run(_fetch, swarm, timeout, entry)
     if manifest is None:
         nobody = "no member was found elsewhere", "check that one of them is online, or ask for a new invite"
         what, remedy = TROUBLES.get(entry.trouble if entry else "", nobody)
@@ -66,6 +68,15 @@ def fetch_manifest(swarm: Swarm, timeout: float = 30.0, entry: Entry | None = No
             f"nobody at the addresses of the invite sent the swarm's manifest{f', and {what}' if entry else ''}", remedy
         )
     return manifest
+
+
+def _run(function: Callable[..., Awaitable[T]], *arguments: object) -> T:
+    """What a coroutine returns; of exceptions in nurseries the cause, as a full disk or Ctrl-C."""
+    try:
+        result: T = trio.run(function, *arguments)
+        return result
+    except BaseExceptionGroup as group:
+        raise innermost(group) from None
 
 
 async def _fetch(swarm: Swarm, timeout: float, entry: Entry | None) -> Manifest | None:
@@ -135,7 +146,7 @@ def fetch_questions(
     """
     make_private_directory(store)
     check_space(store, data.size)
-    if not trio.run(_fetch_questions, data, store, swarm, timeout, entry):
+    if not _run(_fetch_questions, data, store, swarm, timeout, entry):
         raise SwarmError(
             f"no member of the swarm sent the {data.count} questions that its manifest names",
             "start again while the member who invited you is online",

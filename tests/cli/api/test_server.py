@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -21,7 +22,7 @@ from aiohttp import web
 from sapo_edge.cli.api import engine as engine_module
 from sapo_edge.cli.api import server as server_module
 from sapo_edge.cli.api import token as tokens
-from sapo_edge.cli.api.serve import listen
+from sapo_edge.cli.api.serve import listen, show
 from sapo_edge.cli.api.server import ApiServer, is_this_machine
 from sapo_edge.policy import Message
 from tests.cli.api.conftest import SECONDS, Api, Serving
@@ -143,6 +144,16 @@ def test_the_command_prints_where_to_ask_and_ends_by_a_signal(home: Path, model:
 def test_only_an_address_can_be_listened_on(home: Path, invoke: Invoke, host: str) -> None:
     result = invoke("api", "--host", host, "--home", home)
     assert result.code == 2 and "is no address" in result.err
+
+
+@pytest.mark.parametrize(("host", "name"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("::1", "[::1]")])
+def test_the_address_that_is_printed_is_listened_on(host: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    catalogue: Any = SimpleNamespace(models=lambda: {"first": SimpleNamespace(name="first", about="")})
+    with listen(host, 0) as listening:
+        address, port = listening.getsockname()[:2]
+        show(address, port, "token", catalogue)
+        assert f"OPENAI_BASE_URL=http://{name}:{port}/v1\n" in capsys.readouterr().out
+        socket.create_connection((name.strip("[]"), port), SECONDS).close()
 
 
 def test_what_is_not_there_is_said_in_openais_form_and_unknown_fields_once(api: Api) -> None:

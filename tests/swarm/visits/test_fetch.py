@@ -15,7 +15,7 @@ import trio
 import trio.testing
 from libp2p.custom_types import TProtocol
 
-from sapo_edge.errors import ManifestError
+from sapo_edge.errors import ManifestError, StateError
 from sapo_edge.swarm.addresses import Address, direct_address, parse_address
 from sapo_edge.swarm.codes.claim import PROTOCOL, Claim
 from sapo_edge.swarm.codes.meeting_place import LOST, ask_place
@@ -114,6 +114,21 @@ async def test_few_peers_are_asked_and_for_a_while(
         assert await fetch._fetch(Swarm(b"d" * 32, "own"), 0.2, None) is None
         assert not await fetch._fetch_questions(data, tmp_path, Swarm(b"d" * 32, "own"), 0.2, None)
         assert asked == [PEER], "once, although it takes longer than finding it may"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), StateError("the disk is full", "free some space")])
+def test_what_ends_a_fetch_comes_out_of_all_nurseries(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask_manifest(*arguments: object) -> None:
+        async with trio.open_nursery():
+            raise error
+
+    async def meet(*arguments: object) -> AsyncIterator[str]:
+        yield PEER
+
+    monkeypatch.setattr(fetch, "meet", meet)
+    monkeypatch.setattr(fetch, "ask_manifest", ask_manifest)
+    with pytest.raises(type(error)):
+        fetch.fetch_manifest(Swarm(b"d" * 32, "own", ("/ip4/5.5.9.9/tcp/4001/p2p/" + PEER,)))
 
 
 @pytest.fixture

@@ -238,6 +238,7 @@ def test_a_home_has_one_node(model: Path, tmp_path: Path) -> None:
         ({"onw": 3}, "own"),
         ({"tasks": "statrer"}, "starter"),
         ({"tasks": [{"question": "?", "answer": {1, 2}}]}, "row 1"),
+        ({"tasks": [{"question": "?", "answer": float("nan")}]}, "row 1 has a value that is no JSON"),
         ({"tasks": {"question": ["?"]}}, "row 1 is no dictionary"),
         ({"tasks": [{"question": "?"}], "check": None}, "^row 1: it has no answer"),
         ({"tasks": "starter"}, "made by a generator"),
@@ -245,6 +246,7 @@ def test_a_home_has_one_node(model: Path, tmp_path: Path) -> None:
         ({"swarm": "open", "check": None}, "agree=True"),
         ({"swarm": "open", "check": None, "agree": True}, "have no open swarm"),
         ({"swarm": "open", "check": None, "agree": True, "onw": 3}, "own"),
+        ({"swarm": Swarm.of(load_manifest("home")).to_line(), "check": None, "agree": True}, "trains on home, not on"),
         ({"network": "swarm"}, "network is no argument"),
         ({"name": "No Name"}, "small letters"),
     ],
@@ -253,7 +255,7 @@ def test_mistakes_are_told_with_what_to_do(options: dict[str, Any], message: str
     with pytest.raises(sapo.SapoError, match=message):
         train(model, tmp_path, **options)
     paths = Paths.default(tmp_path)
-    assert not paths.runs.exists() and not paths.consent.exists()
+    assert not paths.runs.exists() and not paths.consent.exists() and Membership(paths.state).current is None
 
 
 def test_the_interface_has_these_names_and_loads_nothing_before_they_are_used() -> None:
