@@ -60,7 +60,7 @@ def install(
         record = {"service": name, "unit": str(manager.unit(name)), "changed": False, "text": text}
         emit(record, [text.removesuffix("\n")], json)
         return
-    manager.check()
+    manager.check(name)
     workspace.check_swarm()
     _warn_of_variables()
     if system:
@@ -114,7 +114,7 @@ def logs(
 def remove(system: System = False, name: Name = DEFAULT_NAME, json: Json = False) -> None:
     """Stop the service after its round and remove it; everything that the node learned stays."""
     manager = manager_of(name, system=system)
-    manager.check()
+    manager.check(name)
     if manager.unit(name).exists():
         narrate("stopping after the round in progress")
     removed = manager.remove(name)
@@ -125,13 +125,14 @@ def remove(system: System = False, name: Name = DEFAULT_NAME, json: Json = False
         return
     narrate("removed; settings, adapter and identity are untouched")
     if system:
-        narrate(f"the user {name} and {SYSTEM_HOME} stay, too: `userdel {name}` and rm remove them")
+        narrate(f"the user {name} stays, too, and its files in {SYSTEM_HOME}, or the --home of its install:")
+        narrate(f"`userdel {name}` and rm remove them")
 
 
 def starts_at_login() -> bool:
     """Whether a service of this user starts a node at every login; a SapoError if no service manager answers."""
     manager = manager_of(DEFAULT_NAME, system=False)
-    manager.check()
+    manager.check(DEFAULT_NAME)
     return manager.unit(DEFAULT_NAME).exists()
 
 

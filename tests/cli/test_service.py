@@ -64,6 +64,16 @@ def test_install_says_what_it_did_and_what_is_left_to_do(invoke: Invoke, command
     assert "nothing to remove" in invoke("service", "remove").err
 
 
+@pytest.mark.parametrize("command", ["install", "remove"])
+def test_the_unit_of_another_program_stays(invoke: Invoke, commands: Commands, tmp_path: Path, command: str) -> None:
+    unit = Systemd(system=False).unit("backup")
+    unit.parent.mkdir(parents=True)
+    unit.write_text("[Service]\nExecStart=/usr/bin/backup\n")
+    home = ("--home", tmp_path / "home") if command == "install" else ()
+    assert_refused(invoke("service", command, "--name", "backup", *home), 2, "another --name")
+    assert "/usr/bin/backup" in unit.read_text() and commands.run == [] and not (tmp_path / "home").exists()
+
+
 def test_it_does_not_compete_with_a_node_in_a_terminal(invoke: Invoke, commands: Commands, tmp_path: Path) -> None:
     paths = Paths.default(tmp_path / "home")
     paths.create()
