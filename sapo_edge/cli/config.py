@@ -50,8 +50,11 @@ def edit(home: Home = None) -> None:
     file = Paths.default(home).config_file
     make_private_directory(file.parent)
     draft = file.with_name("config.draft.toml")
-    # A draft that was refused is edited further.
+    # A draft that was refused is edited further, unless it would undo what was changed since.
     with reported("edit", file):
+        if draft.exists() and file.exists() and draft.stat().st_mtime < file.stat().st_mtime:
+            older = draft.replace(draft.with_suffix(".old"))
+            narrate(f"{file} has changed since your last text, which is in {older} now")
         if not draft.exists():
             write_atomically(draft, file.read_bytes() if file.exists() else b"")
     command = _editor()

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -60,7 +60,7 @@ def install(
         record = {"service": name, "unit": str(manager.unit(name)), "changed": False, "text": text}
         emit(record, [text.removesuffix("\n")], json)
         return
-    manager.check()
+    manager.check(name)
     workspace.check_swarm()
     _warn_of_variables()
     if system:
@@ -114,7 +114,7 @@ def logs(
 def remove(system: System = False, name: Name = DEFAULT_NAME, json: Json = False) -> None:
     """Stop the service after its round and remove it; everything that the node learned stays."""
     manager = manager_of(name, system=system)
-    manager.check()
+    manager.check(name)
     if manager.unit(name).exists():
         narrate("stopping after the round in progress")
     removed = manager.remove(name)
@@ -125,13 +125,14 @@ def remove(system: System = False, name: Name = DEFAULT_NAME, json: Json = False
         return
     narrate("removed; settings, adapter and identity are untouched")
     if system:
-        narrate(f"the user {name} and {SYSTEM_HOME} stay, too: `userdel {name}` and rm remove them")
+        narrate(f"the user {name} stays, too, and its files in {SYSTEM_HOME}, or the --home of its install:")
+        narrate(f"`userdel {name}` and rm remove them")
 
 
 def starts_at_login() -> bool:
     """Whether a service of this user starts a node at every login; a SapoError if no service manager answers."""
     manager = manager_of(DEFAULT_NAME, system=False)
-    manager.check()
+    manager.check(DEFAULT_NAME)
     return manager.unit(DEFAULT_NAME).exists()
 
 
@@ -277,16 +278,21 @@ def _hand_over(plan: ServicePlan) -> None:
     import grp
     import pwd
 
-    # Only root can have put a link in the place of the home itself.
-    root, state = plan.paths.state.parent.resolve(), plan.paths.state
+    home, state = plan.paths.state.parent, plan.paths.state
     user, group = pwd.getpwnam(plan.user).pw_uid, grp.getgrnam(plan.user).gr_gid
     # Root may have joined a swarm for it, and has read its questions: their user replaces the files in that place.
     kept = (path for end in ("manifest", "questions") for path in (state / "manifests").glob(f"*.{end}"))
     swarms = (state / "swarms.json", state / "manifests", *kept)
-    for place in (root, *plan.writable, plan.paths.config, plan.paths.consent, plan.paths.questions, *swarms):
-        # Not what a link leads to: its user may have put one there since the last time.
-        with suppress(FileNotFoundError):
-            os.chown(place, user, group, follow_symlinks=False)
+    for place in (home, *plan.writable, plan.paths.config, plan.paths.consent, plan.paths.questions, *swarms):
+        # Nothing that a link leads to: its user may have put one there, or on the way, since the last time.
+        with reported("hand over", place), suppress(FileNotFoundError, NotADirectoryError), ExitStack() as stack:
+            # Only root can have put a link in the place of the home itself.
+            *ahead, last = home.resolve(), *place.relative_to(home).parts
+            directory = None
+            for part in ahead:
+                directory = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
+                stack.callback(os.close, directory)
+            os.chown(last, user, group, dir_fd=directory, follow_symlinks=False)
 
 
 def _advice(manager: Systemd | Launchd, plan: ServicePlan, *, starts: bool) -> list[str]:

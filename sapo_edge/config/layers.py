@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -21,6 +22,9 @@ FILE_VERSION = 1
 """Version of `config.toml`; a file without `version` is of version 1. A higher one is of a newer sapo-edge."""
 OTHER_VARIABLES = frozenset({HOME_VARIABLE, "SAPO_EDGE_PASSPHRASE", "SAPO_EDGE_PROFILE", "SAPO_EDGE_INVITE"})
 """Variables with the prefix that are not settings."""
+
+# What Kubernetes sets in every container beside a service named sapo-edge, or sapo-edge-relay.
+_OF_KUBERNETES = re.compile(r"SAPO_EDGE_(\w+_)?(SERVICE_(HOST|PORT)|PORT_[0-9]+_|PORT=\w+://)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +180,8 @@ def _environment(environ: Mapping[str, str]) -> list[tuple[str, Mapping[str, obj
     layers: list[tuple[str, Mapping[str, object]]] = []
     for variable, value in sorted(environ.items()):
         if not variable.startswith(PREFIX) or variable in OTHER_VARIABLES or not value.strip():
+            continue
+        if _OF_KUBERNETES.match(f"{variable}={value}"):
             continue
         name = variable.removeprefix(PREFIX).lower()
         if name not in SETTINGS or variable != variable.upper():

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from sapo_edge.events import Event, HeadStart, RoundFinished, from_json
+from sapo_edge.state.durable import is_read_only
 from sapo_edge.state.journal import (
     LAST_EVENT,
     Journal,
@@ -234,7 +235,9 @@ class JournalReader:
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that only reads a journal, which this or another process writes; all its queries see one state."""
-    uri = f"{path.absolute().as_uri()}?mode=ro"
+    # On a read-only disk SQLite can't make the file beside the journal by which it would notice a writer.
+    alone = is_read_only(path) and not path.with_name(f"{path.name}-wal").exists()
+    uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
     with (
         reported_errors(path),
         reported_damage(path),

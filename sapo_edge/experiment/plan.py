@@ -16,6 +16,9 @@ RESULTS: Mapping[str, int] = {"llama_cpp": 3, "auto": 3, "torch": 2}
 """By backend, 1 where it is not named. Raised when the same plan gives other records than before, so that a directory
 never mixes them."""
 
+MAX_SEEDS = 1000
+"""Most swarms of each arm."""
+
 
 @dataclass(frozen=True, slots=True)
 class Training:
@@ -50,9 +53,8 @@ class Training:
     def __post_init__(self) -> None:
         if self.own + self.external < 1:
             raise ValueError("own and external are 0: an update needs rollouts")
-        _check_positive(self, "answers", "keeps")
-        if self.answers > MAX_ANSWERS:
-            raise ValueError(f"answers is more than {MAX_ANSWERS}")
+        _check_positive(self, "keeps")
+        _check_positive(self, "answers", most=MAX_ANSWERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +181,7 @@ class Plan:
         names = [setting.name for setting in self.settings]
         if len(set(names)) != len(names):
             raise ValueError("two settings have one name")
-        _check_positive(self, "seeds")
+        _check_positive(self, "seeds", most=MAX_SEEDS)
 
     @property
     def jobs(self) -> list[Job]:
@@ -234,10 +236,12 @@ class Job:
         return directory / "running" / f"{digest}-{seed}"
 
 
-def _check_positive(item: object, *names: str) -> None:
+def _check_positive(item: object, *names: str, most: int = 1_000_000) -> None:
     for name in names:
         if not getattr(item, name) > 0:
             raise ValueError(f"{name} is not positive")
+        if getattr(item, name) > most:
+            raise ValueError(f"{name} is more than {most}")
 
 
 def _changed(item: Any, *without: str) -> dict[str, Any]:

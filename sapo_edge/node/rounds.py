@@ -504,6 +504,8 @@ class Node:
         self._calm_until = self.round + ROUNDS
         if self._evaluations.ask_validation().accuracy >= HOLDS * (best.accuracy or 0.0):
             return  # the questions have become harder, not the answers worse
+        if self.rollback_to is not None:
+            return  # somebody has asked for another checkpoint meanwhile
         before, now = map(format_share, fall)
         self._warn(
             f"the reward fell from {before} to {now}, hardly any question teaches, and validation fell: a collapse. "

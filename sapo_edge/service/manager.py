@@ -45,10 +45,15 @@ class Manager(ABC):
     def render(self, plan: ServicePlan) -> str:
         """The text of this file."""
 
-    def check(self) -> None:
-        """Check that services can be installed."""
+    def check(self, name: str) -> None:
+        """Check that services can be installed and removed, and that no other program's has this name."""
         if self.system and os.geteuid() != 0:
             raise ConfigError("a service of the system needs root", "use sudo, or leave out --system")
+        file = self.unit(name)
+        with reported(f"read the {self.definition}", file, "choose another --name"):
+            if file.exists() and self.mark not in file.read_text("utf-8", "replace"):
+                remedy = "choose another --name, or move that file away"
+                raise ConfigError(f"{file} was not written by `sapo service install`", remedy)
 
     @abstractmethod
     def install(self, plan: ServicePlan, *, start: bool) -> bool:

@@ -142,10 +142,10 @@ class Systemd(Manager):
     def render(self, plan: ServicePlan) -> str:
         return render(plan, version=self.version(), namespaces=users_may_isolate())
 
-    def check(self) -> None:
+    def check(self, name: str) -> None:
         if not BOOTED.is_dir():
             raise ConfigError("systemd doesn't run this machine", "use `sapo start`, from cron's @reboot for example")
-        super().check()
+        super().check(name)
 
     def install(self, plan: ServicePlan, *, start: bool) -> bool:
         changed, unit = self._write(plan), f"{plan.name}.service"

@@ -67,4 +67,7 @@ def write_consent(file: Path, how: str, choices: Mapping[str, object] | None = N
         "agreed": dict(choices or {}),
     }  # fmt: skip
     with reported("write", file):
+        # Root writes it for a service, whose user may have put a link there.
+        if file.is_symlink():
+            file.unlink()
         write_atomically(file, json.dumps(record, indent=1).encode("ascii"))

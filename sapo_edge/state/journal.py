@@ -260,8 +260,9 @@ class Journal:
         return self._decoded(lambda digest, author, *ref: (digest, author, TaskRef(*ref)), query, (limit,))[::-1]
 
     def events(self, limit: int = 100) -> list[Event]:
-        """The newest other events, at most `MAX_ROWS`, oldest first."""
-        return self._newest(events.from_json, "event FROM events", "id DESC", limit)
+        """The newest other events, at most `MAX_ROWS`, oldest first; none of a kind that a newer sapo-edge wrote."""
+        known = f"json_extract(event, '$.event') IN {tuple(events.EVENTS)}"
+        return self._newest(events.from_json, f"event FROM events WHERE {known}", "id DESC", limit)
 
     def rollouts(self, round: int) -> list[JournaledRollout]:
         """The rollouts of one round, own ones first; empty if they are no longer kept."""

@@ -72,7 +72,7 @@ def lock_holder(path: Path) -> int | None:
     with reported("look at", path):
         if not path.exists():
             return None
-        descriptor = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     try:
         return None if _try_lock(descriptor, path, shared=True) else _pid(descriptor) or 0
     finally:

@@ -62,6 +62,11 @@ def test_what_is_edited_holds_if_it_is_valid(invoke: Invoke, tmp_path: Path, mon
     monkeypatch.setenv("EDITOR", "/no/such/other")
     assert_refused(invoke("config", "edit", "--home", tmp_path), 2, "/no/such/other", "set EDITOR")
     assert file.read_text() == "own = 7\nrank = 8\n"
+    refused = draft.read_text()
+    invoke("config", "set", "own", "9", "--home", tmp_path).ok()
+    monkeypatch.setenv("EDITOR", editor(tmp_path, "nice = 3\n"))
+    assert "config.draft.old" in invoke("config", "edit", "--home", tmp_path).ok().err
+    assert file.read_text() == "own = 9\nrank = 8\nnice = 3\n" and draft.with_suffix(".old").read_text() == refused
 
 
 def test_rounds_as_a_table(invoke: Invoke, trained: tuple[Path, Result], tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from sapo_edge.cli import service
 from sapo_edge.service.systemd import Systemd
+from sapo_edge.state.consent import write_consent
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 from tests.cli.conftest import quick
@@ -62,6 +63,16 @@ def test_install_says_what_it_did_and_what_is_left_to_do(invoke: Invoke, command
     removed = invoke("service", "remove", "--json")
     assert removed.code == 0 and "untouched" in removed.err and removed.record["removed"] is True
     assert "nothing to remove" in invoke("service", "remove").err
+
+
+@pytest.mark.parametrize("command", ["install", "remove"])
+def test_the_unit_of_another_program_stays(invoke: Invoke, commands: Commands, tmp_path: Path, command: str) -> None:
+    unit = Systemd(system=False).unit("backup")
+    unit.parent.mkdir(parents=True)
+    unit.write_text("[Service]\nExecStart=/usr/bin/backup\n")
+    home = ("--home", tmp_path / "home") if command == "install" else ()
+    assert_refused(invoke("service", command, "--name", "backup", *home), 2, "another --name")
+    assert "/usr/bin/backup" in unit.read_text() and commands.run == [] and not (tmp_path / "home").exists()
 
 
 def test_it_does_not_compete_with_a_node_in_a_terminal(invoke: Invoke, commands: Commands, tmp_path: Path) -> None:
@@ -119,19 +130,23 @@ def test_what_root_prepared_is_the_users_and_what_it_links_to_not(
 ) -> None:
     """The user of a service may replace what is in its home before root installs the service again."""
     system = plan(tmp_path / "home", user="sapo-edge")
-    state, chowned = system.paths.state, dict[Path, bool]()
+    state, chowned = system.paths.state, set[int]()
     kept, swarms = state / "manifests" / "ab.manifest", state / "swarms.json"
     kept.parent.mkdir(parents=True)
-    for file in (kept, system.paths.identity, tmp_path / "shadow"):
+    (tmp_path / "root's").mkdir()
+    system.paths.cache.symlink_to(tmp_path / "root's")
+    for file in (kept, system.paths.identity, system.paths.questions, tmp_path / "shadow"):
         file.touch()
-    swarms.symlink_to(tmp_path / "shadow")
+    for link in (swarms, system.paths.consent):
+        link.symlink_to(tmp_path / "shadow")
     owner = SimpleNamespace(pw_uid=12345, gr_gid=12345)
     monkeypatch.setattr("pwd.getpwnam", lambda name: owner)
     monkeypatch.setattr("grp.getgrnam", lambda name: owner)
-    monkeypatch.setattr(os, "chown", lambda place, *_, follow_symlinks=True: chowned.update({place: follow_symlinks}))
+    monkeypatch.setattr(os, "chown", lambda place, *_, **how: chowned.add(os.stat(place, **how).st_ino))
+    write_consent(system.paths.consent, "--agree")
     service._hand_over(system)
-    assert {kept, kept.parent, swarms, state, system.paths.questions} <= set(chowned) and not any(chowned.values())
-    assert system.paths.identity not in chowned
+    given = {kept, kept.parent, swarms, state, state.parent, system.paths.cache, system.paths.consent}
+    assert chowned == {file.lstat().st_ino for file in given} and not (tmp_path / "shadow").read_bytes()
 
 
 class Supervisor:

@@ -36,6 +36,9 @@ def test_without_any_layer_every_value_is_the_default_which_is_allowed_and_the_p
 def test_the_first_layer_wins_and_each_value_has_its_source(tmp_path: Path) -> None:
     file = write_config(tmp_path, "own = 3\nanswers = 4\nrank = 8\nmax_tokens = 100\n")
     environ = {"SAPO_EDGE_OWN": "4", "SAPO_EDGE_ANSWERS": "6", "PATH": "/bin"}
+    # Kubernetes, for a service named sapo-edge.
+    environ |= {"SAPO_EDGE_PORT": "tcp://10.0.0.1:80", "SAPO_EDGE_PORT_80_TCP_ADDR": "10.0.0.1"}
+    environ |= {"SAPO_EDGE_SERVICE_HOST": "10.0.0.1", "SAPO_EDGE_SERVICE_PORT": "80"}
     resolved = resolve({"own": 5, "seed": None}, environ=environ, file=file).with_manifest("starter", 200)
     settings, sources = resolved.settings, resolved.sources
     assert (settings.own, sources["own"]) == (5, "flag")

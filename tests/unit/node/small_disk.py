@@ -14,9 +14,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from sapo_edge.control.journal_view import JournalReader
 from sapo_edge.errors import StateError
 from sapo_edge.state import logs
 from sapo_edge.state.durable import SPACE_MARGIN
+from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
 from tests.fakes import FakeTransport
@@ -98,6 +100,8 @@ def read_only(disk: SmallDisk) -> None:
     for operation in (lambda: disk.work(1), lambda: logs.configure(file=disk.paths.log)):
         text = message(operation)
         assert "read-only" in text and "--home" in text, text
+    assert lock_holder(disk.paths.lock) is None
+    assert list(JournalReader(disk.paths.journal).rounds()), "what was learned can be read"
     remount("rw", disk.directory)
     disk.work(1)
 

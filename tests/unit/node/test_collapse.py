@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sapo_edge.config.settings import Settings
-from sapo_edge.events import RolledBack, RoundFinished
+from sapo_edge.events import Event, RolledBack, RoundFinished
 from sapo_edge.node.collapse import MOST_UNDONE, collapsed
 from sapo_edge.policy import CallHandle, Prompt, TrainingGroup, UpdateSettings, UpdateStatistics
 from sapo_edge.state.checkpoints import Checkpoints
@@ -93,3 +94,16 @@ def test_it_is_told_and_undone_at_half_the_rate(tmp_path: Path, threshold: float
     assert returns[0].from_round - returns[0].to_round <= 6
     assert best is not None and (best.accuracy or 0) == 1.0
     assert machine.rounds[-1] == 12, "the run goes on to its end"
+
+
+def test_a_return_that_somebody_asks_for_in_that_round_goes_before(tmp_path: Path) -> None:
+    source = TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN, reading="fit"),), max_tokens=64))
+    machine = Machine(tmp_path, source)
+
+    def ask(event: Event) -> None:
+        if isinstance(event, RoundFinished) and event.round == 7 and not machine.of(RolledBack):
+            machine.node.rollback_to = 1
+
+    machine.during = ask
+    machine.start(replace(SETTINGS, keep_checkpoints=50), Collapsing(1.1e-4))
+    assert machine.of(RolledBack)[0].to_round == 1

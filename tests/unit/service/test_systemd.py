@@ -203,11 +203,11 @@ def test_a_refusal_is_one_line_with_a_remedy(commands: Commands, tmp_path: Path)
 def test_without_systemd_another_way_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(systemd, "BOOTED", tmp_path / "none")
     with pytest.raises(ConfigError, match="sapo start"):
-        Systemd(system=False).check()
+        Systemd(system=False).check("x")
     monkeypatch.setattr(systemd, "BOOTED", tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(ConfigError, match="sudo"):
-        Systemd(system=True).check()
+        Systemd(system=True).check("x")
     switch = tmp_path / "switch"
     monkeypatch.setattr(systemd, "_NAMESPACE_SWITCHES", {str(switch): "0"})
     assert users_may_isolate()

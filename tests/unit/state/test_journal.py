@@ -242,6 +242,8 @@ def test_external_rollouts_are_counted_since_the_last_evaluation(journal: Journa
 def test_a_return_deletes_later_rounds_once(journal: Journal) -> None:
     notice = Notice(level="info", text="hello")
     journal.record(notice)
+    with sqlite3.connect(journal.path) as connection:
+        connection.execute('INSERT INTO events (time, event) VALUES (1, \'{"v":1,"event":"of_a_newer_version"}\')')
     for round in (1, 2, 3):
         journal.record(finished(round), [scored(round)])
         journal.record(held_out(round))
