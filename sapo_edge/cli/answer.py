@@ -26,7 +26,7 @@ def answer(home: Home = None, json: Json = False) -> None:
         question = Question.from_dict(client.request("question", timeout=_SECONDS))
         narrate(f"{printable(question.text, lines=True)}\n\n{_HOW}")
         try:
-            typed = _typed_answers()
+            typed = typed_answers()
         except KeyboardInterrupt:
             narrate("\nnothing was shared")
             raise
@@ -49,7 +49,7 @@ def answer(home: Home = None, json: Json = False) -> None:
         print(f"{'expected':8} {printable(verdict.expected)}")
 
 
-def _typed_answers() -> list[str]:
+def typed_answers() -> list[str]:
     """Read lines until an empty one, the end of the input, or the most answers that a rollout holds."""
     from sapo_edge.node.person import is_too_long
     from sapo_edge.rollout import MAX_ANSWERS
@@ -61,7 +61,11 @@ def _typed_answers() -> list[str]:
     while len(typed) < MAX_ANSWERS:
         if sys.stdin.isatty():
             print(f"{len(typed) + 1}> ", end="", file=sys.stderr, flush=True)
-        text = sys.stdin.readline(MAX_CHARACTERS + 2).strip()
+        text = rest = sys.stdin.readline(MAX_CHARACTERS + 2)
+        while len(text) > MAX_CHARACTERS and rest and not rest.endswith("\n"):
+            # The end of a line that is too long is not an answer.
+            rest = sys.stdin.readline(MAX_CHARACTERS)
+        text = text.strip()
         if not text:
             break
         if is_too_long(text) or len(text) > left:

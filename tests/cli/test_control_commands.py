@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from sapo_edge.cli.answer import typed_answers
 from sapo_edge.events import CheckpointSaved, Event, HeldOut, NodeStarted, NodeStopped, Notice, Progress, RoundFinished
 from sapo_edge.swarm.status import LastSeen, PeerInfo, Search, SwarmStatus
 from tests.cli.inprocess import FakeNode, Invoke, running
@@ -220,3 +223,8 @@ def test_status_is_renewed_until_it_is_ended(invoke: Invoke, tmp_path: Path, mon
         told = invoke("status", "--watch", "--json", "--home", tmp_path)
     assert told.code == 130 and waits == [2.0] * 3
     assert [json.loads(line)["round"] for line in told.out.splitlines()] == [12, 13, 14]
+
+
+def test_the_end_of_a_line_that_is_too_long_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("x" * 20_000 + "\nfine\n\n"))
+    assert typed_answers() == ["fine"]
