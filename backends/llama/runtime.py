@@ -7,6 +7,7 @@ Only this module and `llama_library.py`, `vocabularies.py` and `ggml.py` in `mod
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -95,7 +96,7 @@ class LlamaContext:
         if path is None:
             self.library.llama_set_adapters_lora(self.pointer, None, 0, None)
         else:
-            adapter = self.library.llama_adapter_lora_init(self.model.pointer, str(path).encode())
+            adapter = self.library.llama_adapter_lora_init(self.model.pointer, os.fsencode(path))
             if not adapter:
                 raise ModelError(f"llama.cpp can't load the adapter {path}", "check that it was made for this model")
             pointers = (self.library.llama_adapter_lora_p_ctypes * 1)(adapter)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -156,7 +157,7 @@ class GgufVocabulary(Vocabulary):
         parameters.n_gpu_layers = 0
         parameters.vocab_only = not weights
         parameters.use_extra_bufts = rearranged
-        self.pointer = self.library.llama_model_load_from_file(str(header.path).encode(), parameters)
+        self.pointer = self.library.llama_model_load_from_file(os.fsencode(header.path), parameters)
         if not self.pointer:
             raise ModelError(
                 f"llama.cpp can't load {header.path}", "use a GGUF file of an architecture that llama.cpp supports"

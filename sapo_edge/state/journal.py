@@ -221,12 +221,14 @@ class Journal:
 
     def held_out_course(self) -> tuple[HeldOut, HeldOut] | None:
         """The first and the last evaluation on the questions of the last one; None before the first."""
-        last = self.held_out(1)
-        if not last:
-            return None
-        query = f"SELECT {_HELD_OUT} {_ASKED} ORDER BY round LIMIT 1"
-        (first,) = self._decoded(_read_held_out, query, last[0].asked)
-        return first, last[0]
+        # A rollback between the two would leave no first one.
+        with self._guard:
+            last = self.held_out(1)
+            if not last:
+                return None
+            query = f"SELECT {_HELD_OUT} {_ASKED} ORDER BY round LIMIT 1"
+            (first,) = self._decoded(_read_held_out, query, last[0].asked)
+            return first, last[0]
 
     def held_out_after(self, round: int, split: str) -> HeldOut | None:
         """The evaluation of one set after one round; None if there is none."""
