@@ -9,7 +9,6 @@ steps after it follow from it.
 
 from __future__ import annotations
 
-import copy
 import json
 import random
 import string
@@ -30,18 +29,18 @@ WARM_UP = 20_000
 MISTAKES = Mistakes(right=0.003, drill=250)
 """Of 100 answers one is right: with as many as the kind `mixed` has, a member alone learns the rule in 7 rounds."""
 STEPS = 3000
-BATCH = 64
 PLAN = """\
 # sapo experiment --plan plan.toml: members whose answers are worked out step by step.
 scale = "tiny"
 model = "{directory}/model"
 manifest = "{directory}/manifest.toml"
 seeds = 10
-
+"""
+SETTING = """
 [[settings]]
-name = "reasoning"
-title = "Answers worked out step by step"
-baseline = "8/0"
+name = "{name}"
+title = "{title}"
+baseline = "{baseline}"
 nodes = 4
 rounds = 24
 every = 4
@@ -50,24 +49,10 @@ sampled = 0
 arms = [
     {{ name = "8/0", title = "alone" }},
     {{ name = "4/4", title = "4 own, 4 external", own = 4, external = 4 }},
-    {{ name = "2/6", title = "2 own, 6 external", own = 2, external = 6 }},
-]
-
-[[settings]]
-name = "hostile"
-title = "One of four is hostile, and answers are worked out step by step"
-baseline = "4/4"
-nodes = 4
-rounds = 24
-every = 4
-validation = 100
-sampled = 0
-arms = [
-    {{ name = "8/0", title = "alone" }},
-    {{ name = "4/4", title = "no hostile member", own = 4, external = 4 }},
-{hostile}
+{arms}
 ]
 """
+MORE = '    { name = "2/6", title = "2 own, 6 external", own = 2, external = 6 },'
 ATTACKS = ("oracle", "silence", "inversion", "long", "wrong_end", "advertisement", "unlikely", "adaptive")
 
 
@@ -91,11 +76,15 @@ def make(directory: Path) -> None:
         'name = "reasoning"\nprotocol = 1\nmax_tokens = 128\nsystem = ""\n\n'
         '[[tasks]]\nname = "sums"\nquestions = "tasks.jsonl"\nreading = "tags"\n'
     )
-    arms = (
+    hostile = "\n".join(
         f'    {{ name = "{name} 25 %", title = "{name}", own = 4, external = 4, attack = "{name}", hostile = 1 }},'
         for name in ATTACKS
     )
-    (directory / "plan.toml").write_text(PLAN.format(directory=directory.resolve(), hostile="\n".join(arms)))
+    (directory / "plan.toml").write_text(
+        PLAN.format(directory=directory.resolve())
+        + SETTING.format(name="reasoning", title="Answers worked out step by step", baseline="8/0", arms=MORE)
+        + SETTING.format(name="hostile", title="The same, and one of four is hostile", baseline="4/4", arms=hostile)
+    )
     make_model([questions[question] for question in drawn[:WARM_UP]], directory / "model")
 
 
@@ -109,7 +98,7 @@ def make_model(questions: list[list[int]], directory: Path) -> None:
     def batches(steps: int, answer: Callable[[list[int], int], tuple[bool, str]]) -> Iterator[Batch]:
         for step in range(steps):
             rows = []
-            for terms in rng.sample(questions, BATCH):
+            for terms in rng.sample(questions, tiny.BATCH):
                 careful, text = answer(terms, step)
                 prompt = tokenizer.encode(f"{START}{asked(terms)}{END}{START}").ids
                 rows.append(Row((*([tiny.START_ID] * careful), *prompt), tuple(tokenizer.encode(text + END).ids)))
@@ -117,15 +106,12 @@ def make_model(questions: list[list[int]], directory: Path) -> None:
 
     def mistaken(terms: list[int], step: int) -> tuple[bool, str]:
         if step < MISTAKES.steps - MISTAKES.drill and rng.random() < MISTAKES.careful:
-            return True, worked(terms, lambda _carry: True)
-        steps, _, answer = worked(terms, attempt(terms, rng)).rpartition(" ")
-        if rng.random() < MISTAKES.broken:
-            return False, f"{steps} {tiny.broken(answer.removeprefix('<answer>').removesuffix('</answer>'), rng)}"
-        return False, f"{steps} {answer}"
+            return True, right(terms)
+        steps, total = worked(terms, attempt(terms, rng))
+        return False, f"{steps} {tiny.broken(total, rng) if rng.random() < MISTAKES.broken else tagged(total)}"
 
     rng = random.Random("lessons")
-    tiny.fit(model, batches(STEPS, lambda terms, _step: (False, worked(terms, lambda _carry: True))), STEPS, 4e-3)
-    tiny.write(copy.deepcopy(model), tokenizer, directory.with_name("knowing"))
+    tiny.fit(model, batches(STEPS, lambda terms, _step: (False, right(terms))), STEPS, 4e-3)
     tiny.fit(model, batches(MISTAKES.steps, mistaken), MISTAKES.steps, 1e-3)
     tiny.write(model, tokenizer, directory)
 
@@ -137,13 +123,19 @@ def asked(terms: list[int]) -> str:
 
 def attempt(terms: list[int], rng: random.Random) -> Callable[[int], bool]:
     """Whether a carry is remembered, by its number: the first one seldom, further ones mostly."""
-    carries = sum(len(range(sum(terms[:at]) // 10, sum(terms[: at + 1]) // 10)) for at in range(1, len(terms)))
+    carries = sum(terms) // 10
     first = min(1.0, MISTAKES.right / MISTAKES.later ** max(0, carries - 1))
     return lambda carry: rng.random() < (MISTAKES.later if carry else first)
 
 
-def worked(terms: list[int], remembers: Callable[[int], bool]) -> str:
-    """The answer with its steps."""
+def right(terms: list[int]) -> str:
+    """The right answer with its steps."""
+    steps, total = worked(terms, lambda _carry: True)
+    return f"{steps} {tagged(total)}"
+
+
+def worked(terms: list[int], remembers: Callable[[int], bool]) -> tuple[str, str]:
+    """The steps, and the sum that they lead to."""
     total, steps, carries = terms[0], [f"a{terms[0]}"], 0
     for letter, term in zip(string.ascii_lowercase[1:], terms[1:], strict=False):
         following = total + term
@@ -153,7 +145,7 @@ def worked(terms: list[int], remembers: Callable[[int], bool]) -> str:
             carries += 1
         steps.append(f"{letter}{total}+{term}={following}")
         total = following
-    return " ".join([*steps, tagged(str(total))])
+    return " ".join(steps), str(total)
 
 
 if __name__ == "__main__":
