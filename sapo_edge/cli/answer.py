@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from sapo_edge.cli.options import Home, Json
-from sapo_edge.cli.output import print_json
+from sapo_edge.cli.output import print_json, read_line
 from sapo_edge.control.client import connect
 from sapo_edge.errors import ConfigError
 from sapo_edge.plain import narrate, printable
@@ -59,13 +59,7 @@ def typed_answers() -> list[str]:
     typed: list[str] = []
     left = MAX_CHARACTERS
     while len(typed) < MAX_ANSWERS:
-        if sys.stdin.isatty():
-            print(f"{len(typed) + 1}> ", end="", file=sys.stderr, flush=True)
-        text = rest = sys.stdin.readline(MAX_CHARACTERS + 2)
-        while len(text) > MAX_CHARACTERS and rest and not rest.endswith("\n"):
-            # The end of a line that is too long is not an answer.
-            rest = sys.stdin.readline(MAX_CHARACTERS)
-        text = text.strip()
+        text = read_line(f"{len(typed) + 1}> ", MAX_CHARACTERS).strip()
         if not text:
             break
         if is_too_long(text) or len(text) > left:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
-from sapo_edge.cli.output import SCHEMA
+from sapo_edge.cli.output import SCHEMA, read_line
 from sapo_edge.errors import Cancelled, ConfigError, SapoError
 from sapo_edge.library.conversation import MAX_TEMPERATURE, Conversation, Models, Piece
 from sapo_edge.library.signals import handling
@@ -145,18 +145,7 @@ def _line_reader() -> Callable[[], str | None]:
 
             readline.parse_and_bind("set enable-bracketed-paste on")
         return _read_terminal
-
-    def read() -> str | None:
-        if sys.stdin.isatty():
-            print("> ", end="", file=sys.stderr, flush=True)
-        text = sys.stdin.readline(MAX_QUESTION_BYTES + 2)
-        rest = text
-        while len(text) > MAX_QUESTION_BYTES and rest and not rest.endswith("\n"):
-            # The end of a line that is too long is not a question.
-            rest = sys.stdin.readline(MAX_QUESTION_BYTES)
-        return text or None
-
-    return read
+    return lambda: read_line("> ", MAX_QUESTION_BYTES) or None
 
 
 def _read_terminal() -> str | None:

@@ -92,3 +92,17 @@ def say_next(manifest: Path) -> None:
     """Say what to do with a new manifest."""
     for command in ("tasks check", "tasks preview", "run --manifest"):
         narrate(f"  sapo {command} {shlex.quote(str(manifest))}")
+
+
+def read_line(prompt: str, most: int) -> str:
+    """A line of stdin; "" at its end. One of more than `most` characters ends behind them, and the rest is left out.
+
+    Where somebody types, the prompt stands before it on stderr.
+    """
+    if sys.stdin.isatty():
+        print(prompt, end="", file=sys.stderr, flush=True)
+    text = rest = sys.stdin.readline(most + 2)
+    while len(text) > most and rest and not rest.endswith("\n"):
+        # The end of a line that is too long is not another one.
+        rest = sys.stdin.readline(most)
+    return text
