@@ -1,8 +1,8 @@
 """Groups as token ids, packed into one sequence so that what answers share is computed once.
 
-A pack is a tree laid out flat: the tokens that all prompts begin with, then for each group the rest of its prompt and
-its answers. Each token attends only to its ancestors and to its own branch, and positions are counted along the branch,
-so an answer is computed exactly as if it followed its prompt alone. Gradients equal those of a padded batch.
+A pack is a tree laid out flat: what several prompts begin with, then the rest of each prompt, and its answers. Each
+token attends only to its ancestors and to its own branch, and positions are counted along the branch, so an answer is
+computed exactly as if it followed its prompt alone. Gradients equal those of a padded batch.
 
 `Segment`s say what attends to what. One (n, n) mask would compute results that are thrown away: with prompts of 100
 tokens and 8 answers of 64, three quarters of the attention, which is a quarter of the update's time.
@@ -11,7 +11,7 @@ tokens and 8 answers of 64, three quarters of the attention, which is a quarter 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, takewhile
 
@@ -22,6 +22,8 @@ from sapo_edge.backends.model.vocabularies import Vocabulary
 from sapo_edge.policy import STOP_TEXT, TrainingAnswer, TrainingGroup, UpdateSettings
 
 IntArray = npt.NDArray[np.int64]
+WORTH = 16
+"""Fewest tokens that a branch must save: each further one costs some small products in every layer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +142,7 @@ def common_prefix(prompts: Sequence[Sequence[int]]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Branches that attend alike: the prefix of all groups, a group's prompt, or its answers.
+    """Branches that attend alike: what several prompts share, the rest of a prompt, or its answers.
 
     Attributes:
         queries: (branches, l) indices of tokens; a short branch is padded with one of its own.
@@ -263,17 +265,62 @@ class _Layout:
         self._queries += queries.size
 
 
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """What some prompts share, from `start` to `end` in each, `number` being one of them; and how they go on."""
+
+    number: int
+    start: int
+    end: int
+    following: tuple[_Branch, ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Its own, and those of all that follow."""
+        return self.end - self.start + sum(branch.tokens for branch in self.following)
+
+
+def _branches(groups: Sequence[EncodedGroup]) -> tuple[_Branch, ...]:
+    """The prompts as a tree, in which each group has a branch of its own at last."""
+    return tuple(_parting([group.prompt for group in groups], range(len(groups)), 0))
+
+
+def _parting(prompts: Sequence[Sequence[int]], numbers: Iterable[int], start: int) -> Iterator[_Branch]:
+    """How some prompts go on which are the same up to `start`."""
+    by_token: dict[int, list[int]] = {}
+    for number in numbers:
+        by_token.setdefault(prompts[number][start], []).append(number)
+    for alike in by_token.values():
+        end = common_prefix([prompts[number] for number in alike])
+        if (len(alike) - 1) * (end - start) >= WORTH:
+            yield _Branch(alike[0], start, end, tuple(_parting(prompts, alike, end)))
+        else:
+            yield from (_Branch(number, start, len(prompts[number])) for number in alike)
+
+
+def _tokens(groups: Sequence[EncodedGroup]) -> int:
+    """Tokens of the groups in one pack."""
+    return sum(branch.tokens for branch in _branches(groups)) + sum(group.answer_tokens for group in groups)
+
+
 def pack(groups: Sequence[EncodedGroup]) -> Pack:
-    """Lay groups out as one sequence; at least one group."""
-    shared = _shared_length(groups)
-    layout = _Layout(shared + sum(group.tokens - shared for group in groups))
-    (root,) = layout.add([groups[0].prompt[:shared]], np.zeros(0, np.int64))
-    predictors: list[IntArray] = []
-    for group in groups:
-        (prompt,) = layout.add([group.prompt[shared:]], root)
-        for indices in layout.add([answer.token_ids for answer in group.answers], np.concatenate([root, prompt])):
-            # The prompt's last token predicts an answer's first; each token of the answer predicts the next.
-            predictors += [prompt[-1:], indices[:-1]]
+    """Lay groups out as one sequence; at least one group. What there is for each target has the order of the groups."""
+    layout = _Layout(_tokens(groups))
+    predictors: list[list[IntArray]] = [[] for _ in groups]
+
+    def lay_out(branch: _Branch, ancestors: IntArray) -> None:
+        group = groups[branch.number]
+        (added,) = layout.add([group.prompt[branch.start : branch.end]], ancestors)
+        line = np.concatenate([ancestors, added])
+        for following in branch.following:
+            lay_out(following, line)
+        if not branch.following:
+            for indices in layout.add([answer.token_ids for answer in group.answers], line):
+                # The prompt's last token predicts an answer's first; each token of the answer predicts the next.
+                predictors[branch.number] += [added[-1:], indices[:-1]]
+
+    for branch in _branches(groups):
+        lay_out(branch, np.zeros(0, np.int64))
     answers = [answer for group in groups for answer in group.answers]
     lengths = [len(answer.token_ids) for answer in answers]
     unknown = float("nan")
@@ -286,7 +333,7 @@ def pack(groups: Sequence[EncodedGroup]) -> Pack:
         layout.positions,
         tuple(layout.segments),
         layout.order,
-        np.concatenate(predictors),
+        np.concatenate([indices for parts in predictors for indices in parts]),
         np.array([token for answer in answers for token in answer.token_ids], np.int64),
         each_token([answer.advantage for answer in answers]),
         np.array([p for a in answers for p in (a.logprobs or (unknown,) * len(a.token_ids))], np.float32),
@@ -304,8 +351,7 @@ def packs(groups: Sequence[EncodedGroup], max_tokens: int) -> Iterator[list[Enco
     current: list[EncodedGroup] = []
     for group in groups:
         candidate = [*current, group]
-        shared = _shared_length(candidate) if current else 0
-        if current and shared + sum(member.tokens - shared for member in candidate) > max_tokens:
+        if current and _tokens(candidate) > max_tokens:
             yield current
             candidate = [group]
         current = candidate
@@ -327,7 +373,3 @@ def split(group: EncodedGroup, max_tokens: int) -> Iterator[EncodedGroup]:
         answers.append(answer)
         tokens += len(answer.token_ids)
     yield replace(group, answers=tuple(answers))
-
-
-def _shared_length(groups: Sequence[EncodedGroup]) -> int:
-    return common_prefix([group.prompt for group in groups])

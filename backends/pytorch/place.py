@@ -20,7 +20,7 @@ from sapo_edge.policy import MemoryEstimate
 PACK_TOKENS = 256
 """Tokens of one pack on a CPU. Its activations are most of what the learner needs beside the weights."""
 ROOMY_TOKENS = 768
-"""The same where there is room. Longer packs repeat less of what all prompts begin with: that saves an eighth to a
+"""The same where there is room. Longer packs repeat less of what prompts begin with: that saves an eighth to a
 quarter of the tokens of `starter`. Still longer ones save little more, and with the embedded model each further 256
 tokens take 0.3 GB."""
 GROUP_TOKENS = 1 << 20

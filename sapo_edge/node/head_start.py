@@ -239,8 +239,9 @@ class HeadStart:
         asked = list(groups.values())
         if not asked or not self._rehearse:
             return asked
-        plain = update % len(asked)
-        asked[plain] = replace(asked[plain], prompt=asked[plain].prompt[-1:])
+        # Beside what is rehearsed, whose prompt begins as its own: packs keep the order.
+        plain = asked.pop(update % len(asked))
+        asked.append(replace(plain, prompt=plain.prompt[-1:]))
         turn = update % len(self._rehearse)
         if turn not in self._rehearsed:
             first = turn - turn % REHEARSED_AT_ONCE

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.backends.common.packing import (
+    WORTH,
     EncodedAnswer,
     EncodedGroup,
     Pack,
@@ -55,10 +56,11 @@ def encoded_answers(draw: st.DrawFn) -> EncodedAnswer:
 
 @st.composite
 def encoded_groups(draw: st.DrawFn) -> list[EncodedGroup]:
-    shared = draw(st.lists(IDS, max_size=4))
-    prompts = st.lists(IDS, min_size=1, max_size=4).map(lambda rest: (*shared, *rest))
+    beginnings = st.sampled_from(draw(st.lists(st.lists(IDS, max_size=3 * WORTH // 2), min_size=1, max_size=3)))
+    rests = st.lists(IDS, min_size=1, max_size=4)
+    prompts = st.tuples(beginnings, beginnings, rests).map(lambda parts: tuple(itertools.chain(*parts)))
     answers = st.lists(encoded_answers(), min_size=1, max_size=3).map(tuple)
-    return draw(st.lists(st.builds(EncodedGroup, prompts, answers), min_size=1, max_size=4))
+    return draw(st.lists(st.builds(EncodedGroup, prompts, answers), min_size=1, max_size=5))
 
 
 @settings(max_examples=150, deadline=None)
@@ -121,17 +123,20 @@ def test_every_token_sees_itself_and_a_chain_of_ancestors(groups: list[EncodedGr
             assert not (mask[ancestor] & ~row).any()
 
 
-def test_a_common_beginning_is_laid_out_once() -> None:
-    answer = EncodedAnswer((7, 8), 1.0, None)
-    groups = [EncodedGroup((1, 2, 3, rest), (answer,)) for rest in (4, 5)]
-    layout = pack(groups)
-    assert layout.token_ids.tolist() == [1, 2, 3, 4, 7, 8, 5, 7, 8]
-    assert layout.positions.tolist() == [0, 1, 2, 3, 4, 5, 3, 4, 5]
-    assert layout.predictors.tolist() == [3, 4, 6, 7]
+def test_what_some_prompts_share_is_laid_out_once() -> None:
+    """Also where another prompt, as what a head start rehearses, begins differently."""
+    answer, half = EncodedAnswer((7, 8), 1.0, None), tuple(range(10, 10 + WORTH // 2))
+    alike = [EncodedGroup((*half, *more, 1, rest), (answer,)) for more, rest in (((), 2), (half, 3), (half, 4))]
+    other = EncodedGroup((5, 6), (answer,))
+    layout = pack([alike[0], other, *alike[1:]])
+    tree = [half, (1, 2), (7, 8), (*half, 1, 3), (7, 8), (*half, 1, 4), (7, 8), (5, 6), (7, 8)]
+    assert layout.token_ids.tolist() == [token for branch in tree for token in branch]
+    first, second = len(half) + 1, len(layout.token_ids) - 3
+    assert layout.predictors[:4].tolist() == [first, first + 1, second, second + 1]
 
 
 @settings(max_examples=150, deadline=None)
-@given(encoded_groups(), st.integers(1, 40))
+@given(encoded_groups(), st.integers(1, 150))
 def test_packs_keep_order_and_size(groups: list[EncodedGroup], limit: int) -> None:
     parts = list(packs(groups, limit))
     assert [group for part in parts for group in part] == groups
