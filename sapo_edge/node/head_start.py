@@ -123,9 +123,13 @@ class HeadStartState:
         return replace(state, over=right >= ENOUGH * questions or stalled >= max(wait, self.updates / 2))
 
     def next_updates(self, limit: int | None, seconds: float, validation: float) -> int:
-        """Updates before the next validation, by the seconds of one update, 0 if not known yet, and of the last one."""
-        count = max(FIRST, math.ceil(self.updates * (GROWTH - 1)))
+        """Updates before the next validation, by the seconds of one update, 0 if not known yet, and of the last one.
+
+        So the first one after a restart comes soon: many updates would be lost with a second stop.
+        """
+        count = FIRST
         if seconds:
+            count = max(FIRST, math.ceil(self.updates * (GROWTH - 1)))
             count = min(count, max(1, int(max(MAX_SECONDS, VALIDATIONS * validation) / seconds)))
         return count if limit is None else max(0, min(count, limit - self.updates))
 

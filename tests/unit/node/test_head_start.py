@@ -419,3 +419,8 @@ def test_right_answers_of_others_count_once_their_task_is_verified(tmp_path: Pat
 def test_a_validation_takes_a_fifth_of_the_time_at_most() -> None:
     state = HeadStartState(updates=400)
     assert [state.next_updates(None, 10.0, validation) for validation in (0.0, 30.0, 200.0)] == [24, 24, 80]
+
+
+def test_a_head_start_that_goes_on_is_validated_soon_while_it_does_not_know_how_long_an_update_takes() -> None:
+    state = HeadStartState(updates=2000, best=1, best_updates=2000)
+    assert (state.next_updates(None, 0.0, 0.0), state.next_updates(2010, 0.0, 0.0)) == (FIRST, 10)
