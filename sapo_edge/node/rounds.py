@@ -394,6 +394,11 @@ class Node:
             # What is no better than the untrained policy is not kept.
             state = replace(state, best=base.correct, answers=base.answers)
             self._save_head_start(state, (base.accuracy, base.questions, base.question_set))
+        elif latest is not None and latest.asked != self._evaluations.asked:
+            # Right answers to other questions, or under other limits, tell nothing of a rise.
+            result = self._evaluations.ask_validation()
+            state = replace(state, best=result.right, best_updates=state.updates, vain=0, answers=result.marks)
+            self._save_head_start(state, self._evaluations.as_recorded(result))
         while not state.over and not self.stop.finish.is_set():
             before = state.updates
             updates = state.next_updates(limit, head_start.seconds, self._evaluations.seconds)
@@ -501,6 +506,8 @@ class Node:
         undone, best = self.store.journal.counter(COLLAPSES), self.best
         if fall is None or best is None or best.round >= self.round or undone >= MOST_UNDONE:
             return
+        if not self.settings.held_out:
+            return  # nothing tells any more whether the questions have become harder
         self._calm_until = self.round + ROUNDS
         if self._evaluations.ask_validation().accuracy >= HOLDS * (best.accuracy or 0.0):
             return  # the questions have become harder, not the answers worse

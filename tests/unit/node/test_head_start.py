@@ -104,13 +104,13 @@ class Rising(FakePolicy):
 class Judged(TaskSource):
     """Counts the first answers of each evaluation as right, as many as a policy's course says."""
 
-    def __init__(self, policy: Rising) -> None:
+    def __init__(self, policy: Rising, questions: int = 3) -> None:
         entry = TaskEntry("mine", questions=OWN, reading="fit")
         super().__init__(Manifest("own", (entry,), max_tokens=64))
-        self.policy = policy
+        self.policy, self.questions = policy, questions
 
     def judge(self, task: Task, text: str) -> Judgement:
-        right = self.policy.judged % 3 < self.policy.right()
+        right = self.policy.judged % self.questions < self.policy.right()
         self.policy.judged += 1
         return Judgement(right, right)
 
@@ -230,6 +230,17 @@ def test_a_node_that_is_stopped_goes_on_from_the_best_validation(tmp_path: Path)
     assert not validations(run(tmp_path, replace(AUTO, rounds=2), Judged(done), done))
     generator = replace(AUTO, role="generator")
     assert not validations(run(tmp_path / "generator", generator, source(*OWN), FakePolicy()))
+
+
+def test_one_that_goes_on_with_other_validation_questions_asks_them_first(tmp_path: Path) -> None:
+    def right(course: dict[int, int], held_out: int) -> Machine:
+        policy = Rising(course)
+        settings = replace(AUTO, held_out=held_out)
+        return run(tmp_path, settings, Judged(policy, held_out), policy, stops_at(25 if held_out == 3 else 1000))
+
+    assert validations(right({0: 0, 20: 2}, 3))[-1] == (20, 2, False)
+    last = right({0: 0, 20: 1, 40: 2}, 2).of(events.HeadStart)[-1]
+    assert (last.best_updates, last.correct, last.questions) == (60, 2, 2), "with two questions, one right is a rise"
 
 
 def test_what_was_learned_since_the_last_validation_is_kept_when_it_is_stopped(tmp_path: Path) -> None:
