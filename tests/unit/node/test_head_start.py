@@ -320,6 +320,14 @@ def test_answers_that_are_wrong_or_too_long_are_left_out() -> None:
         assert asked == head_start.learned == learned
 
 
+def test_questions_without_room_for_an_answer_in_the_model_s_context_are_left_out() -> None:
+    long = tuple(OwnQuestion(f"{number} + 1? {'Think. ' * 40}", str(number + 1), Number()) for number in range(4))
+    tasks, policy = source(*(replace(question, split="train") for question in (*long, *OWN[:4]))), FakePolicy()
+    prompts = [tasks.manifest.prompt_for(question.question) for question in OWN[:4]]
+    policy.context = max(sum(len(turn.content) for turn in prompt) for prompt in prompts) + 64
+    assert advanced(policy, tasks, batch=8, max_tokens=64).learned == {question.question for question in OWN[:4]}
+
+
 class Walking(FakePolicy):
     """One weight, which each update sets to the number of updates made."""
 
