@@ -112,7 +112,9 @@ class Node:
         self.interrupted = self._is_in_round = self._lacks_external = False
         self._emit, self._reasons = emit, reasons
         self._started: NodeStarted | None = None
-        self._external = ExternalScorer(source, lambda text, ended: policy.cut(text, ended, self.max_tokens))
+        self._external = ExternalScorer(
+            source, lambda text, ended: policy.cut(text, ended, self.max_tokens), self._fits
+        )  # fmt: skip
         self._finished = self._received = self._too_long = self._calm_until = 0
         self._pool_saved = self._checkpoint_saved = time.monotonic()
         # Finished rounds since the last checkpoint, which a crash would lose.
@@ -265,10 +267,9 @@ class Node:
     def _training_tasks(self, cursor: int, count: int, seed: int | None = None) -> tuple[tuple[Task, ...], int]:
         """The next tasks whose questions the model's context can take with an answer; the others are counted."""
         tasks: list[Task] = []
-        prompt_for = self.source.manifest.prompt_for
         for _ in range(MAX_DRAWS):
             drawn, cursor = self._draw(cursor, count - len(tasks), self.seed if seed is None else seed)
-            fitting = [task for task in drawn if self.policy.room(prompt_for(task.question)) >= self.max_tokens]
+            fitting = [task for task in drawn if self._fits(task.question)]
             self._too_long += len(drawn) - len(fitting)
             tasks += fitting
             if len(tasks) == count:
@@ -278,6 +279,10 @@ class Node:
             f"{counted(self.max_tokens, 'token')}",
             "lower max_tokens, use tasks with shorter questions, or take a model with a longer context",
         )
+
+    def _fits(self, question: str) -> bool:
+        """Whether the model's context can take a question with an answer."""
+        return self.policy.room(self.source.manifest.prompt_for(question)) >= self.max_tokens
 
     def _draw(self, cursor: int, count: int, seed: int) -> tuple[list[Task], int]:
         """The next tasks that the node takes; a generator takes all, since it does not learn."""
