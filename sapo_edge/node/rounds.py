@@ -370,7 +370,7 @@ class Node:
         state = self._head_start or HeadStartState()
         if not self.trains or limit == 0 or self.round or state.over or (latest is not None and not begun):
             # One that has begun goes on to the number of today.
-            if self.trains and limit and latest is not None and latest.settings.get("head_start") != str(limit):
+            if self.trains and limit and (latest is None or latest.settings.get("head_start") != str(limit)):
                 self._warn(
                     f"head_start = {limit} has no effect: it counts at the start of a run: `sapo runs new` begins one"
                 )

@@ -285,8 +285,8 @@ def test_a_node_that_is_stopped_again_and_again_gets_to_its_rounds(tmp_path: Pat
 
 def test_a_head_start_is_made_before_the_first_round_only(tmp_path: Path) -> None:
     run(tmp_path, replace(SETTINGS, role="generator", rounds=2), source(*OWN), FakePolicy())
-    trainer = FakePolicy()
-    assert not validations(run(tmp_path, replace(SETTINGS, head_start="30", rounds=3), source(*OWN), trainer))
+    after = run(tmp_path, replace(SETTINGS, head_start="30", rounds=3), source(*OWN), FakePolicy())
+    assert not validations(after) and any("head_start = 30 has no effect" in text for text in notices(after))
     run(tmp_path / "begun", SETTINGS, source(*OWN), FakePolicy())
     late = run(tmp_path / "begun", replace(SETTINGS, head_start="5", rounds=3), source(*OWN), FakePolicy())
     assert any("head_start = 5 has no effect" in text for text in notices(late))
