@@ -388,7 +388,7 @@ class Node:
             state = head_start.search(state, lambda: self._call_handle("generate", "answers"), self._goes_on)
             if head_start.answered < FEWEST and not self.stop.finish.is_set():
                 problem = (
-                    "the right answers to these questions are not known, and the model found those to "
+                    "right answers are not known, or too long for max_tokens, and the model found those to "
                     f"{counted(head_start.answered, 'question')} only"
                 )
         if problem:

@@ -394,6 +394,12 @@ def test_it_gives_up_after_a_bounded_number_of_answers_and_the_rounds_begin(tmp_
         assert machine.rounds == [1]
 
 
+def test_where_known_answers_are_longer_than_any_may_be_that_is_said(tmp_path: Path) -> None:
+    tasks = source(*(OwnQuestion(question.question, "y" * 80) for question in OWN))
+    (reason,) = notices(run(tmp_path, AUTO, tasks, FakePolicy(lambda _prompt, _position: "no idea")))
+    assert "too long for max_tokens" in reason
+
+
 def test_a_search_that_is_stopped_begins_again_and_so_does_one_after_a_validation(tmp_path: Path) -> None:
     settings = replace(AUTO, head_start="40")
     for stops in (stops_at(1, "before_generate"), stops_at(25)):
