@@ -200,7 +200,9 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
         line("rewards", _rewards(status)),
         line("held-out", _held_out(status)),
     ]
-    if status.get("own") is not None:
+    if status.get("own") is not None and status.get("role") == "generator":
+        lines.append(line("last batch", f"{counted(int(status['own']), 'question')} answered"))
+    elif status.get("own") is not None:
         groups = int(status["own"]) + int(status.get("external") or 0)
         batch = f"{status['own']} own + {status.get('external') or 0} of others"
         lines.append(line("last batch", f"{batch}, {status.get('informative') or 0} of {groups} informative"))

@@ -125,12 +125,12 @@ def run_session(workspace: Workspace, stop: Stop, around: Around) -> Outcome:
         node = Node(settings, source, store, policy, transport, fanout.deliver, reasons, stop, room)
         node.after_first_round = around.after_first_round
         _serve_control(workspace, node, status, fanout, closing)
-        was_done = bool(settings.rounds) and store.latest is not None and store.latest.round >= settings.rounds
         for text in around.warnings:
             fanout.record(events.Notice(level="warning", text=text))
         with AutoPause(stop, lambda: node.settings, fanout.record) as pauses:
             node.others = lambda: pauses.others
             stopped = node.run()
+        was_done = stopped.done and not stopped.rounds
         return Outcome(stopped, store.journal.held_out_course(), node.comparison, was_done, node.interrupted)
 
 

@@ -112,6 +112,8 @@ class NodeControl:
 
     def pause(self) -> None:
         """Pause until resumed; the node still receives rollouts."""
+        if self.node.stop.finish.is_set():
+            raise ControlError("the node is stopping already", "start it with `sapo run` once it has ended", "refused")
         self.node.stop.pause(ASKED)
 
     def resume(self) -> None:

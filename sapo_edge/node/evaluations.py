@@ -56,15 +56,20 @@ class Evaluations:
     warned: set[Split] = field(default_factory=set, init=False)
     seconds: float = field(default=0.0, init=False)
 
+    @property
+    def asked(self) -> tuple[int, str]:
+        """What a validation asks, as `Checkpoint.asked`."""
+        return len(self.source.held_out("validation", self.questions)), self._question_set("validation")
+
     def validate(self, round: int) -> None:
         """Evaluate the policy on the validation set unless this was done after this round, and record the accuracy.
 
         The journal has the result first, then the checkpoint of the round, if there is one: a node that is killed in
         between completes the checkpoint here at its next start.
         """
-        if not self.source.held_out("validation", self.questions):
+        questions, question_set = self.asked
+        if not questions:
             return
-        question_set = self._question_set("validation")
         event = self.store.journal.held_out_after(round, "validation")
         if event is None or event.question_set != question_set:
             result = self._answer("validation")
@@ -79,7 +84,7 @@ class Evaluations:
             if judgement.notice is not None:
                 self.emit(judgement.notice)
         latest = self.store.latest
-        if latest is not None and latest.round == round and latest.asked != (event.questions, question_set):
+        if latest is not None and latest.round == round and latest.asked != self.asked:
             self.store.record_accuracy(round, event.accuracy, event.questions, question_set)
 
     def ask_validation(self) -> Evaluation:
@@ -92,7 +97,7 @@ class Evaluations:
 
     def as_recorded(self, result: Evaluation) -> tuple[float, int, str]:
         """A validation as checkpoints keep it: accuracy, questions, and their mark."""
-        return result.accuracy, result.questions, self._question_set("validation")
+        return result.accuracy, *self.asked
 
     def compare(self, best: Checkpoint, last: Comparison | None) -> Comparison | None:
         """Compare the base model with a checkpoint on the test set, unless the last comparison was the same.

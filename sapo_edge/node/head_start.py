@@ -288,10 +288,9 @@ class HeadStart:
         return None
 
     def _group(self, task: Task) -> TrainingGroup | None:
-        """A question with its right answer; None if none is known, or it is too long."""
+        """A question with its right answer; None if none is known, or one of both is too long."""
         text = known_answer(self._source, self._policy, task, self._settings.max_tokens)
-        if text is None:
+        prompt = self._source.manifest.prompt_for(task.question)
+        if text is None or self._policy.room(prompt) < self._settings.max_tokens:
             return None
-        return TrainingGroup(
-            self._source.manifest.prompt_for(task.question), (TrainingAnswer(text, True, 1.0, known=True),)
-        )
+        return TrainingGroup(prompt, (TrainingAnswer(text, True, 1.0, known=True),))

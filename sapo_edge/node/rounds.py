@@ -112,7 +112,9 @@ class Node:
         self.interrupted = self._is_in_round = self._lacks_external = False
         self._emit, self._reasons = emit, reasons
         self._started: NodeStarted | None = None
-        self._external = ExternalScorer(source, lambda text, ended: policy.cut(text, ended, self.max_tokens))
+        self._external = ExternalScorer(
+            source, lambda text, ended: policy.cut(text, ended, self.max_tokens), self._fits
+        )  # fmt: skip
         self._finished = self._received = self._too_long = self._calm_until = 0
         self._pool_saved = self._checkpoint_saved = time.monotonic()
         # Finished rounds since the last checkpoint, which a crash would lose.
@@ -265,10 +267,9 @@ class Node:
     def _training_tasks(self, cursor: int, count: int, seed: int | None = None) -> tuple[tuple[Task, ...], int]:
         """The next tasks whose questions the model's context can take with an answer; the others are counted."""
         tasks: list[Task] = []
-        prompt_for = self.source.manifest.prompt_for
         for _ in range(MAX_DRAWS):
             drawn, cursor = self._draw(cursor, count - len(tasks), self.seed if seed is None else seed)
-            fitting = [task for task in drawn if self.policy.room(prompt_for(task.question)) >= self.max_tokens]
+            fitting = [task for task in drawn if self._fits(task.question)]
             self._too_long += len(drawn) - len(fitting)
             tasks += fitting
             if len(tasks) == count:
@@ -278,6 +279,10 @@ class Node:
             f"{counted(self.max_tokens, 'token')}",
             "lower max_tokens, use tasks with shorter questions, or take a model with a longer context",
         )
+
+    def _fits(self, question: str) -> bool:
+        """Whether the model's context can take a question with an answer."""
+        return self.policy.room(self.source.manifest.prompt_for(question)) >= self.max_tokens
 
     def _draw(self, cursor: int, count: int, seed: int) -> tuple[list[Task], int]:
         """The next tasks that the node takes; a generator takes all, since it does not learn."""
@@ -365,7 +370,7 @@ class Node:
         state = self._head_start or HeadStartState()
         if not self.trains or limit == 0 or self.round or state.over or (latest is not None and not begun):
             # One that has begun goes on to the number of today.
-            if self.trains and limit and latest is not None and latest.settings.get("head_start") != str(limit):
+            if self.trains and limit and (latest is None or latest.settings.get("head_start") != str(limit)):
                 self._warn(
                     f"head_start = {limit} has no effect: it counts at the start of a run: `sapo runs new` begins one"
                 )
@@ -383,7 +388,7 @@ class Node:
             state = head_start.search(state, lambda: self._call_handle("generate", "answers"), self._goes_on)
             if head_start.answered < FEWEST and not self.stop.finish.is_set():
                 problem = (
-                    "the right answers to these questions are not known, and the model found those to "
+                    "right answers are not known, or too long for max_tokens, and the model found those to "
                     f"{counted(head_start.answered, 'question')} only"
                 )
         if problem:
@@ -394,6 +399,11 @@ class Node:
             # What is no better than the untrained policy is not kept.
             state = replace(state, best=base.correct, answers=base.answers)
             self._save_head_start(state, (base.accuracy, base.questions, base.question_set))
+        elif latest is not None and latest.asked != self._evaluations.asked:
+            # Right answers to other questions, or under other limits, tell nothing of a rise.
+            result = self._evaluations.ask_validation()
+            state = replace(state, best=result.right, best_updates=state.updates, vain=0, answers=result.marks)
+            self._save_head_start(state, self._evaluations.as_recorded(result))
         while not state.over and not self.stop.finish.is_set():
             before = state.updates
             updates = state.next_updates(limit, head_start.seconds, self._evaluations.seconds)
@@ -501,6 +511,8 @@ class Node:
         undone, best = self.store.journal.counter(COLLAPSES), self.best
         if fall is None or best is None or best.round >= self.round or undone >= MOST_UNDONE:
             return
+        if not self.settings.held_out:
+            return  # nothing tells any more whether the questions have become harder
         self._calm_until = self.round + ROUNDS
         if self._evaluations.ask_validation().accuracy >= HOLDS * (best.accuracy or 0.0):
             return  # the questions have become harder, not the answers worse

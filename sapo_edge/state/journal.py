@@ -38,7 +38,8 @@ WORKED, MEASURED, JOULES = "worked_seconds", "measured_seconds", "measured_joule
 KEEP_ROLLOUTS = 500
 """Newest rounds whose rollouts are kept."""
 KEEP_EVENTS = 10_000
-"""Other events that are kept."""
+"""Newest other events that are all kept. An older one goes once another of its kind comes: each round has a checkpoint,
+while a run of months may have one start, which says what it is made with."""
 CHECKED_BYTES = 64 * 1024 * 1024
 """Journals up to this size are checked whenever they are opened; larger ones only after a crash."""
 
@@ -65,6 +66,9 @@ CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT RO
 """
 LAST_EVENT = "SELECT event FROM events WHERE json_extract(event, '$.event') = ? ORDER BY id DESC LIMIT 1"
 """The query for the last event of a kind."""
+_FORGET_EVENTS = """
+DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - ? AND json_extract(event, '$.event') = ?
+"""
 _ASKED = "FROM held_out WHERE split = ? AND questions = ? AND question_set = ?"
 _FORGET_DETAILS = """
 WITH asked AS (
@@ -152,7 +156,7 @@ class Journal:
             else:
                 row = [getattr(event, "round", None), event.time, text]
                 connection.execute("INSERT INTO events (round, time, event) VALUES (?, ?, ?)", row)
-                connection.execute("DELETE FROM events WHERE id <= (SELECT max(id) FROM events) - ?", (KEEP_EVENTS,))
+                connection.execute(_FORGET_EVENTS, (KEEP_EVENTS, event.event))
             connection.executemany("INSERT OR REPLACE INTO counters VALUES (?, ?)", (counters or {}).items())
 
     def record_detail(self, split: str, round: int, detail: Detail) -> None:

@@ -72,6 +72,7 @@ def test_status_fits_into_80_columns(invoke: Invoke, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("changes", "line"), [
+    ({"role": "generator", "own": 4, "external": 0, "informative": 0}, "last batch  4 questions answered"),
     ({"reduced": {"external": 2, "setting": 4}},
      "external    2 of 4 in an update, because the validation accuracy fell"),
     ({"limits": {"threads": 1, "others": 83.4}},

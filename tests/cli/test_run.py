@@ -74,6 +74,11 @@ def test_a_second_run_continues_also_with_other_settings(sapo: Command, model: P
     assert [event["round"] for event in result.named("node_started", "round")] == [5, 6]
 
 
+def test_a_generator_is_told_too_that_its_rounds_are_done(sapo: Command, model: Path, tmp_path: Path) -> None:
+    first, second = (sapo(*quick(model, tmp_path, "--rounds", "1", "--role", "generator")).ok() for _ in range(2))
+    assert ["nothing to do" in result.err for result in (first, second)] == [False, True]
+
+
 @pytest.mark.parametrize("name", ["term", "hup-term", "hup-later-hup", "int-int"])
 def test_one_signal_or_a_burst_finishes_the_round(sapo: Command, model: Path, tmp_path: Path, name: str) -> None:
     result = sapo(*quick(model, tmp_path, "--json"), rewarded=True, fault=f"{name} generate 2").ok()

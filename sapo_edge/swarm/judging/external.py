@@ -110,13 +110,14 @@ class ExternalScorer:
 
     Answers are cut first: what is scored is exactly what `cut` returns to be trained on. Only rewards are kept from
     round to round, because the texts and token ids of thousands of rollouts would fill the memory. `rejected` counts
-    the rollouts that are not scored, by their reason in words.
+    the rollouts that are not scored, by their reason in words. `fits` tells whether the model can take a question: the
+    author's model may have a longer context.
     """
 
-    def __init__(self, source: TaskSource, cut: Cut) -> None:
+    def __init__(self, source: TaskSource, cut: Cut, fits: Callable[[str], bool] = lambda question: True) -> None:
         self.source = source
         self.rejected: Counter[str] = Counter()
-        self._cut = cut
+        self._cut, self._fits = cut, fits
         self._rewards: Recent[tuple[str, int], tuple[float, ...] | None] = Recent(MAX_SCORED)
 
     def __call__(self, rollout: Rollout, answers: int) -> ScoredRollout | None:
@@ -139,6 +140,9 @@ class ExternalScorer:
             task = verified_task(self.source, rollout)
         except RejectedError as error:
             self.rejected[str(error)] += 1
+            return None
+        if not self._fits(task.question):
+            self.rejected["the question is too long for the model with an answer"] += 1
             return None
         texts = (self._cut(answer.text, answer.ended).text for answer in rollout.answers[:answers])
         return tuple(self.source.score(task, text) for text in texts)

@@ -107,3 +107,12 @@ def test_a_return_that_somebody_asks_for_in_that_round_goes_before(tmp_path: Pat
     machine.during = ask
     machine.start(replace(SETTINGS, keep_checkpoints=50), Collapsing(1.1e-4))
     assert machine.of(RolledBack)[0].to_round == 1
+
+
+def test_nothing_is_undone_once_no_question_is_held_out_that_tells_whether_answers_are_worse(tmp_path: Path) -> None:
+    source = TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN, reading="fit"),), max_tokens=64))
+    machine = Machine(tmp_path, source)
+    machine.start(replace(SETTINGS, rounds=5), Collapsing(1.0))
+    machine.start(replace(SETTINGS, held_out=0), Collapsing(0.0))
+    assert machine.rounds[-1] == 12 and not machine.of(RolledBack)
+    assert not [text for text in machine.notices() if "validation fell" in text]

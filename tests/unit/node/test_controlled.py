@@ -89,6 +89,15 @@ def test_the_status_has_the_best_checkpoint_at_its_event(watched: Watched) -> No
         assert accuracies[status["best"]["round"]] == status["best"]["accuracy"]
 
 
+def test_a_node_that_is_asked_to_stop_says_that_it_does_not_pause(watched: Watched) -> None:
+    watched.run()
+    control = NodeControl(watched.node, None)
+    control.stop_after_round()
+    with pytest.raises(ControlError, match="is stopping already"):
+        control.pause()
+    assert watched.node.stop.reasons == ()
+
+
 def test_after_a_restart_the_status_continues(watched: Watched) -> None:
     watched.run(replace(SETTINGS, rounds=RECENT + 2))
     share = informative_share(watched.of(RoundFinished)[-RECENT:])

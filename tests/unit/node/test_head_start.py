@@ -104,13 +104,13 @@ class Rising(FakePolicy):
 class Judged(TaskSource):
     """Counts the first answers of each evaluation as right, as many as a policy's course says."""
 
-    def __init__(self, policy: Rising) -> None:
+    def __init__(self, policy: Rising, questions: int = 3) -> None:
         entry = TaskEntry("mine", questions=OWN, reading="fit")
         super().__init__(Manifest("own", (entry,), max_tokens=64))
-        self.policy = policy
+        self.policy, self.questions = policy, questions
 
     def judge(self, task: Task, text: str) -> Judgement:
-        right = self.policy.judged % 3 < self.policy.right()
+        right = self.policy.judged % self.questions < self.policy.right()
         self.policy.judged += 1
         return Judgement(right, right)
 
@@ -232,6 +232,17 @@ def test_a_node_that_is_stopped_goes_on_from_the_best_validation(tmp_path: Path)
     assert not validations(run(tmp_path / "generator", generator, source(*OWN), FakePolicy()))
 
 
+def test_one_that_goes_on_with_other_validation_questions_asks_them_first(tmp_path: Path) -> None:
+    def right(course: dict[int, int], held_out: int) -> Machine:
+        policy = Rising(course)
+        settings = replace(AUTO, held_out=held_out)
+        return run(tmp_path, settings, Judged(policy, held_out), policy, stops_at(25 if held_out == 3 else 1000))
+
+    assert validations(right({0: 0, 20: 2}, 3))[-1] == (20, 2, False)
+    last = right({0: 0, 20: 1, 40: 2}, 2).of(events.HeadStart)[-1]
+    assert (last.best_updates, last.correct, last.questions) == (60, 2, 2), "with two questions, one right is a rise"
+
+
 def test_what_was_learned_since_the_last_validation_is_kept_when_it_is_stopped(tmp_path: Path) -> None:
     policy = Rising({0: 0, 20: 1, 85: 2})
     machine = run(tmp_path, AUTO, Judged(policy), policy, stops_at(85))
@@ -274,8 +285,8 @@ def test_a_node_that_is_stopped_again_and_again_gets_to_its_rounds(tmp_path: Pat
 
 def test_a_head_start_is_made_before_the_first_round_only(tmp_path: Path) -> None:
     run(tmp_path, replace(SETTINGS, role="generator", rounds=2), source(*OWN), FakePolicy())
-    trainer = FakePolicy()
-    assert not validations(run(tmp_path, replace(SETTINGS, head_start="30", rounds=3), source(*OWN), trainer))
+    after = run(tmp_path, replace(SETTINGS, head_start="30", rounds=3), source(*OWN), FakePolicy())
+    assert not validations(after) and any("head_start = 30 has no effect" in text for text in notices(after))
     run(tmp_path / "begun", SETTINGS, source(*OWN), FakePolicy())
     late = run(tmp_path / "begun", replace(SETTINGS, head_start="5", rounds=3), source(*OWN), FakePolicy())
     assert any("head_start = 5 has no effect" in text for text in notices(late))
@@ -307,6 +318,14 @@ def test_answers_that_are_wrong_or_too_long_are_left_out() -> None:
         assert head_start.knows_answers == bool(learned)
         asked = {group.prompt[-1].content for groups in policy.updates for group in groups}
         assert asked == head_start.learned == learned
+
+
+def test_questions_without_room_for_an_answer_in_the_model_s_context_are_left_out() -> None:
+    long = tuple(OwnQuestion(f"{number} + 1? {'Think. ' * 40}", str(number + 1), Number()) for number in range(4))
+    tasks, policy = source(*(replace(question, split="train") for question in (*long, *OWN[:4]))), FakePolicy()
+    prompts = [tasks.manifest.prompt_for(question.question) for question in OWN[:4]]
+    policy.context = max(sum(len(turn.content) for turn in prompt) for prompt in prompts) + 64
+    assert advanced(policy, tasks, batch=8, max_tokens=64).learned == {question.question for question in OWN[:4]}
 
 
 class Walking(FakePolicy):
@@ -373,6 +392,12 @@ def test_it_gives_up_after_a_bounded_number_of_answers_and_the_rounds_begin(tmp_
         (reason,) = notices(machine)
         assert "found those to 0 questions only" in reason and policy.log.count("generate") == TRIES + 1
         assert machine.rounds == [1]
+
+
+def test_where_known_answers_are_longer_than_any_may_be_that_is_said(tmp_path: Path) -> None:
+    tasks = source(*(OwnQuestion(question.question, "y" * 80) for question in OWN))
+    (reason,) = notices(run(tmp_path, AUTO, tasks, FakePolicy(lambda _prompt, _position: "no idea")))
+    assert "too long for max_tokens" in reason
 
 
 def test_a_search_that_is_stopped_begins_again_and_so_does_one_after_a_validation(tmp_path: Path) -> None:

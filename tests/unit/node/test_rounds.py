@@ -441,6 +441,25 @@ def test_rejected_rollouts_are_counted_by_reason_and_reported(machine: Machine) 
     assert len(machine.node.pool) == 0
 
 
+@fails_without("swarm/judging/external.py", "if not self._fits(task.question):")
+def test_others_questions_that_are_too_long_for_this_model_are_not_learned(machine: Machine) -> None:
+    manifest, drawn = machine.source.manifest, machine.source.training_tasks(9, 0, 40)[0]
+    short, *_, long = sorted(drawn, key=lambda task: len(task.question))
+    answers = (Answer("x", True), Answer("xxxx", True))
+
+    def fill(node: Node) -> None:
+        for number, task in enumerate((short, long)):
+            ref, question, truth = task.ref, task.question, task.ground_truth
+            node.pool.add(Rollout(ref, question, truth, answers, f"author {number}", 1, number, 1.5))
+
+    length = sum(len(turn.content) for turn in manifest.prompt_for(long.question))
+    machine.start(replace(SETTINGS, external=2), prepare=fill, context=length - 1 + manifest.max_tokens)
+    with Store(machine.paths) as store:
+        kept = [scored for number in machine.rounds for scored in store.journal.rollouts(number) if not scored.own]
+    assert [scored.rollout.question for scored in kept] == [short.question]
+    assert any("rejected: the question is too long for the model" in text for text in machine.notices("warning"))
+
+
 def test_progress_is_reported_at_most_ten_times_a_second_and_at_the_end_of_a_step(machine: Machine) -> None:
     machine.start(replace(SETTINGS, own=16, rounds=1))
     reports = machine.of(events.Progress)

@@ -12,7 +12,17 @@ import pytest
 
 from sapo_edge.control.journal_view import JournalReader, RolloutQuery
 from sapo_edge.errors import StateError
-from sapo_edge.events import Comparison, HeldOut, NodeStopped, Notice, Progress, RolledBack, RoundFinished
+from sapo_edge.events import (
+    CheckpointSaved,
+    Comparison,
+    HeldOut,
+    NodeStarted,
+    NodeStopped,
+    Notice,
+    Progress,
+    RolledBack,
+    RoundFinished,
+)
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state import journal as journal_module
 from sapo_edge.state.detail import Detail
@@ -153,10 +163,23 @@ def test_other_events_are_bounded_and_progress_is_not_kept(journal: Journal, mon
     journal.record(Progress(phase="generate", done=1, total=2, unit="answers"))
     for number in range(5):
         journal.record(Notice(level="info", text=str(number)))
+    assert len(journal.events()) == 3
     stopped = NodeStopped(reason="asked", rounds=2)
     journal.record(stopped)
     assert journal.events()[-1] == stopped
-    assert len(journal.events()) == 3
+
+
+def test_what_a_run_is_made_with_and_compared_by_outlasts_any_number_of_checkpoints(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "KEEP_EVENTS", 3)
+    first, second = (NodeStarted(model=name, backend="b", reasons=(), settings={}, round=0) for name in ("old", "new"))
+    for start in (first, second):
+        journal.record(start)
+        for number in range(9):
+            journal.record(CheckpointSaved(round=number, path="p", best=False))
+    assert journal.events()[0] == second
+    assert len(journal.events()) == 4
 
 
 def test_a_failed_round_leaves_nothing_behind(journal: Journal) -> None:
