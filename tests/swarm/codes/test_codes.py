@@ -112,6 +112,22 @@ async def test_the_invite_arrives(how: str) -> None:
         await fails(NOBODY, code, relay)
 
 
+@fails_without("swarm/codes/meeting_place.py", " or stream.recv_closed or stream.reset_received")
+@in_trio()
+async def test_a_place_that_gives_no_number_keeps_nobody_from_waiting_elsewhere() -> None:
+    """Each number that is tried in vain there is given back to the other places, which have few for one address."""
+
+    async def taken(stream: Any) -> None:
+        await write_frame(stream, encode_answer(Answer.TAKEN))
+
+    async with place() as relay, place(taken) as liar, trio.open_nursery() as nursery:
+        inviter = Inviter(nursery, relay, liar)
+        code = await inviter.code()
+        assert inviter.places == {relay}
+        assert await accept(code, inviter.own) == LINE
+        assert await inviter.ends(GIVEN)
+
+
 @in_trio()
 async def test_a_wrong_code_ends_it_for_both() -> None:
     async with place() as relay, trio.open_nursery() as nursery:
