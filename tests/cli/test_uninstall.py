@@ -10,6 +10,7 @@ import pytest
 from sapo_edge.cli import uninstall
 from sapo_edge.service import systemd
 from sapo_edge.state.durable import bytes_in
+from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.state.store import Store
 from tests.cli.inprocess import Invoke
@@ -97,6 +98,16 @@ def test_a_running_node_is_not_removed(invoke: Invoke, tmp_path: Path) -> None:
     assert invoke("backup", tmp_path / "relay.zip", "--home", tmp_path / "relay").code == 0
     assert invoke("restore", tmp_path / "relay.zip", "--home", tmp_path / "new").code == 0
     assert (tmp_path / "new" / "state" / "relay-identity").read_bytes() == b"secret"
+
+
+def test_a_running_relay_is_not_removed(invoke: Invoke, tmp_path: Path) -> None:
+    paths = Paths.default(tmp_path)
+    paths.create()
+    key = paths.state / "relay-identity"
+    key.write_bytes(b"secret")
+    with StateLock(paths.relay_lock, "relay"):
+        refused = invoke("uninstall", "--yes", "--identity", "--home", tmp_path)
+    assert refused.code == 1 and "a relay runs here" in refused.err and key.read_bytes() == b"secret"
 
 
 def test_a_backup_goes_to_another_home(invoke: Invoke, person: Paths, tmp_path: Path) -> None:
