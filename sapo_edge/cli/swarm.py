@@ -116,7 +116,8 @@ def invite(
     if not leads_elsewhere(addresses):
         far = ", and from elsewhere if the other side's router or another member's forwards a port"
         far += "" if swarm.is_private else ", or a volunteer is found"
-        where = f"from the same local network{' only' if workspace.entry() is None else far}"
+        near = "this machine" if workspace.settings.listen == "loopback" else "the same local network"
+        where = f"from {near}{' only' if workspace.entry() is None else far}"
         narrate(f"this invite leads here {where}: no address is known{' that others can reach' if addresses else ''}")
     if not addresses:
         narrate("start `sapo run` first, then run this again for an invite with your addresses")

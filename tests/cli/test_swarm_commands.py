@@ -178,6 +178,14 @@ def test_an_invite_waits_for_the_router(invoke: Invoke, tmp_path: Path, monkeypa
         assert "and from elsewhere if the other side's router or another member's forwards a port" in told.err
 
 
+def test_an_invite_of_a_node_that_listens_on_loopback_leads_here_from_this_machine_only(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAPO_EDGE_LISTEN", "loopback")
+    told = invoke("swarm", "invite", "--home", tmp_path)
+    assert told.code == 0 and "from this machine only" in told.err and "local network" not in told.err
+
+
 def test_answers_are_verified_and_shared_by_the_running_node(invoke: Invoke, tmp_path: Path) -> None:
     source = TaskSource(STARTER)
     question = draw_question(source, 1)
