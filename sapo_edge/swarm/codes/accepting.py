@@ -62,7 +62,7 @@ async def accept_invite(
     """
     elsewhere = None if named else entry
     async with visiting_host(None, None if elsewhere is None else listen) as host:
-        search = _Search(host, code, find_local_networks(listen))
+        search = _Search(host, code, find_local_networks(listen), bool(named))
         with trio.move_on_after(seconds) as search.scope:
             async with trio.open_nursery() as nursery:
                 for place in named or known:
@@ -92,12 +92,15 @@ async def accept_invite(
 
 
 class _Search:
-    """Places that are tried for one code. `failure` says how far it came instead of an invite, and `scope` ends all."""
+    """Places that are tried for one code. `failure` says how far it came instead of an invite, and `scope` ends all.
+
+    That nobody waits at a place says something only of one that the user named (`is_named`).
+    """
 
     scope: trio.CancelScope
 
-    def __init__(self, host: IHost, code: Code, networks: LocalNetworks) -> None:
-        self._host, self._code, self._networks = host, code, networks
+    def __init__(self, host: IHost, code: Code, networks: LocalNetworks, is_named: bool) -> None:
+        self._host, self._code, self._networks, self._is_named = host, code, networks, is_named
         self._joiner = Joiner(code)
         self._one_at_a_time = trio.Lock()
         self._nearby: set[Address] = set()
@@ -124,7 +127,7 @@ class _Search:
             stream, answer = await ask_place(self._host, address.peer_id, Claim(self._code.number, False))
         except LOST:
             return
-        if self.failure is None:
+        if self.failure is None and self._is_named:
             self.failure = SwarmError(
                 f"nobody waits under the number {self._code.number} there: the code was used, has ended, or is another"
                 " one",

@@ -129,6 +129,14 @@ async def test_a_place_that_gives_no_number_keeps_nobody_from_waiting_elsewhere(
 
 
 @in_trio()
+async def test_a_relay_that_the_user_did_not_name_says_nothing_about_the_code() -> None:
+    """The other side may wait elsewhere: at its own port, or at a relay that it alone knows."""
+    async with place() as relay:
+        with pytest.raises(SwarmError, match="nobody on this local network"):
+            await accept_invite(Code(7, WRONG_WORDS), (), [relay], listen="loopback", mdns=False, seconds=1)
+
+
+@in_trio()
 async def test_a_wrong_code_ends_it_for_both() -> None:
     async with place() as relay, trio.open_nursery() as nursery:
         inviter = Inviter(nursery, relay)
