@@ -24,7 +24,8 @@ def backup(
     from sapo_edge.state.archive import write_backup
 
     paths = Paths.default(home)
-    worth_keeping = (paths.journal, paths.config_file, *(paths.state / name for name in IDENTITIES))
+    names = ("swarms.json", *IDENTITIES)
+    worth_keeping = (paths.journal, paths.config_file, *(paths.state / name for name in names))
     if not any(path.exists() for path in worth_keeping):
         raise StateError(f"there is nothing to back up in {paths.state}", "name the right directory with --home")
     made = write_backup(paths, file, with_identity=identity)
@@ -37,7 +38,7 @@ def backup(
         narrate("it holds the node's secret key, unencrypted: whoever has the file can be this node. Keep it like a")
         narrate("password, or leave the key out with --no-identity (`sapo identity backup` encrypts it)")
     if "state/swarms.json" in made.files:
-        narrate("it holds the keys of your private swarms, too")
+        narrate("it holds the keys of private swarms, if you joined any")
 
 
 def restore(

@@ -101,7 +101,7 @@ def run_relay(
     paths = Paths.default(home)
     paths.create()
     remedy = "stop it with Ctrl-C in its terminal or with `kill`; or use --home for a second one"
-    with StateLock(paths.state / "relay.lock", "relay", remedy):
+    with StateLock(paths.relay_lock, "relay", remedy):
         identity = Identity(read_or_create_secret(paths.state / "relay-identity"))
         with preserve_logging():
             be_lean(is_private=psk is not None)

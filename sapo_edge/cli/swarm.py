@@ -116,11 +116,14 @@ def invite(
     if not leads_elsewhere(addresses):
         far = ", and from elsewhere if the other side's router or another member's forwards a port"
         far += "" if swarm.is_private else ", or a volunteer is found"
-        where = f"from the same local network{' only' if workspace.entry() is None else far}"
+        near = "this machine" if workspace.settings.listen == "loopback" else "the same local network"
+        where = f"from {near}{' only' if workspace.entry() is None else far}"
         narrate(f"this invite leads here {where}: no address is known{' that others can reach' if addresses else ''}")
     if not addresses:
         narrate("start `sapo run` first, then run this again for an invite with your addresses")
-    elif not leads_elsewhere(addresses):
+    elif not leads_elsewhere(text for text in addresses if not text.startswith("/ip6/") or "/p2p-circuit/" in text):
+        if leads_elsewhere(addresses):
+            narrate("elsewhere only its IPv6 address is of use, and only if this side's firewall lets connections in")
         narrate("somebody elsewhere can invite you instead; or create the swarm with --bootstrap and a relay's address")
     if swarm.is_private:
         narrate("anyone with this invite can join and pass it on: send it only to people you trust")

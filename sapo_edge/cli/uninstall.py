@@ -66,10 +66,12 @@ def uninstall(
 
 def _remove(paths: Paths, items: list[Item], *, yes: bool, asks: bool) -> bool:
     """Remove all of it, unless the answer is no; returns whether it is gone."""
-    holder = lock_holder(paths.lock) if paths.lock.exists() else None
     runs_as_service = any(item.kind == "service" for item in items)
-    if holder is not None and not runs_as_service:
+    if (holder := lock_holder(paths.lock)) is not None and not runs_as_service:
         raise StateError(f"a node runs here (process {holder})", "stop it first, with `sapo stop --wait`")
+    if (holder := lock_holder(paths.relay_lock)) is not None:
+        remedy = "stop it first, with Ctrl-C in its terminal or with `kill`"
+        raise StateError(f"a relay runs here (process {holder})", remedy)
     if not yes:
         if not (asks and sys.stdin is not None and sys.stdin.isatty()):
             raise ConfigError("nobody can be asked here", "give --yes to remove all of it")

@@ -169,14 +169,15 @@ class Workspace:
 
         with preserve_logging():
             from sapo_edge.swarm.visits.fetch import fetch_manifest, fetch_questions
+        mdns = self.settings.mdns == "on" and self.settings.listen == "all"
         for data in missing:
             size = f"{data.size / 1e6:.1f} MB"
             self.listener.say(f"asking members of {swarm.name} for its {data.count} questions, {size}")
-            fetch_questions(data, self.membership.kept, swarm, FETCH_SECONDS, self.entry())
+            fetch_questions(data, self.membership.kept, swarm, FETCH_SECONDS, self.entry(), mdns)
         if manifest is not None:
             return self
         self.listener.say(f"asking members of {swarm.name} for its manifest (at most {FETCH_SECONDS:.0f} s)")
-        fetched = fetch_manifest(swarm, FETCH_SECONDS, self.entry())
+        fetched = fetch_manifest(swarm, FETCH_SECONDS, self.entry(), mdns)
         manifest = self.membership.keep_manifest(fetched.to_bytes(), swarm.manifest)
         resolved = self.resolved.with_manifest(manifest.name, manifest.max_tokens)
         return replace(self, manifest=manifest, resolved=resolved).fetch_manifest()

@@ -85,6 +85,8 @@ class Paths:
     """The node's secret."""
     lock = _Below("state", "lock")
     """The lock of the node that uses the state directory."""
+    relay_lock = _Below("state", "relay.lock")
+    """The same of its relay."""
     questions = _Below("cache", "questions")
     """Directory of the questions of files that are too many for a manifest, as they were last read."""
     log = _Below("state", "sapo-edge.log")

@@ -10,6 +10,7 @@ import pytest
 from sapo_edge.cli import uninstall
 from sapo_edge.service import systemd
 from sapo_edge.state.durable import bytes_in
+from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.state.store import Store
 from tests.cli.inprocess import Invoke
@@ -99,6 +100,16 @@ def test_a_running_node_is_not_removed(invoke: Invoke, tmp_path: Path) -> None:
     assert (tmp_path / "new" / "state" / "relay-identity").read_bytes() == b"secret"
 
 
+def test_a_running_relay_is_not_removed(invoke: Invoke, tmp_path: Path) -> None:
+    paths = Paths.default(tmp_path)
+    paths.create()
+    key = paths.state / "relay-identity"
+    key.write_bytes(b"secret")
+    with StateLock(paths.relay_lock, "relay"):
+        refused = invoke("uninstall", "--yes", "--identity", "--home", tmp_path)
+    assert refused.code == 1 and "a relay runs here" in refused.err and key.read_bytes() == b"secret"
+
+
 def test_a_backup_goes_to_another_home(invoke: Invoke, person: Paths, tmp_path: Path) -> None:
     made = invoke("backup", tmp_path / "sapo.zip")
     assert made.code == 0 and made.out == f"{tmp_path}/sapo.zip\n" and "secret key, unencrypted" in made.err
@@ -107,3 +118,10 @@ def test_a_backup_goes_to_another_home(invoke: Invoke, person: Paths, tmp_path: 
     assert (tmp_path / "new" / "state" / "identity").read_bytes() == person.identity.read_bytes()
     assert_refused(invoke("restore", tmp_path / "sapo.zip"), 1, "overwrites nothing")
     assert_refused(invoke("backup", tmp_path / "other.zip", "--home", tmp_path / "none"), 1, "nothing to back up")
+
+
+def test_a_private_swarms_key_is_worth_a_backup_before_the_first_run(invoke: Invoke, tmp_path: Path) -> None:
+    created = invoke("swarm", "create", "starter", "--private", "--json", "--home", tmp_path / "old").record
+    assert "private swarms" in invoke("backup", tmp_path / "sapo.zip", "--home", tmp_path / "old").err
+    assert invoke("restore", tmp_path / "sapo.zip", "--home", tmp_path / "new").code == 0
+    assert invoke("swarm", "show", "--json", "--home", tmp_path / "new").record["swarm"] == created["swarm"]

@@ -9,7 +9,7 @@ from typing import Literal
 import trio
 from libp2p.abc import IHost, INetStream
 
-from sapo_edge.swarm.addresses import Address, LocalNetworks, find_local_networks
+from sapo_edge.swarm.addresses import Address, find_local_networks
 from sapo_edge.swarm.codes.claim import Answer, Claim, number_tag
 from sapo_edge.swarm.codes.code import Code
 from sapo_edge.swarm.codes.elsewhere import meet_elsewhere
@@ -17,7 +17,7 @@ from sapo_edge.swarm.codes.handover import HELLO_BYTES, MAX_SEALED_BYTES, Joiner
 from sapo_edge.swarm.codes.meeting_place import LOST, MeetingPlace, ask_place
 from sapo_edge.swarm.codes.offering import EXCHANGE_SECONDS, linger
 from sapo_edge.swarm.codes.reaching import reach
-from sapo_edge.swarm.finding.mdns import Announcement, run_mdns
+from sapo_edge.swarm.finding.mdns import visit_nearby
 from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.hardening import quietly
 from sapo_edge.swarm.host.requests import read_frame, write_frame
@@ -30,8 +30,6 @@ LOOK_SECONDS = 60.0
 """Seconds for finding the other side."""
 HELLO_SECONDS = 5.0
 """Seconds for the other side's first message; who stays silent costs no guess."""
-MAX_NEARBY = 16
-"""Most addresses from the local network that are tried."""
 
 _WAITING = "check that the other side still waits"
 
@@ -62,19 +60,20 @@ async def accept_invite(
     """
     elsewhere = None if named else entry
     async with visiting_host(None, None if elsewhere is None else listen) as host:
-        search = _Search(host, code, find_local_networks(listen))
+        search = _Search(host, code, bool(named))
+        look = partial(find_local_networks, listen)
         with trio.move_on_after(seconds) as search.scope:
             async with trio.open_nursery() as nursery:
                 for place in named or known:
                     nursery.start_soon(search.try_place, place)
                 if mdns and not named:
-                    nursery.start_soon(search.look_nearby, nursery)
+                    tag, own_id = number_tag(code.number), str(host.get_id())
+                    nursery.start_soon(visit_nearby, tag, own_id, look, search.try_place)
                 if elsewhere is not None:
                     own = MeetingPlace(host, Tally(), slots=0)
                     own.keep(Claim(code.number, True), search.meet)
                     own.start()
-                    claim, look = Claim(code.number, False), partial(find_local_networks, listen)
-                    go = search.try_place
+                    claim, go = Claim(code.number, False), search.try_place
                     nursery.start_soon(meet_elsewhere, host, claim, elsewhere, look, map_port, go, go)
     if search.invite is not None:
         return search.invite
@@ -92,28 +91,19 @@ async def accept_invite(
 
 
 class _Search:
-    """Places that are tried for one code. `failure` says how far it came instead of an invite, and `scope` ends all."""
+    """Places that are tried for one code. `failure` says how far it came instead of an invite, and `scope` ends all.
+
+    That nobody waits at a place says something only of one that the user named (`is_named`).
+    """
 
     scope: trio.CancelScope
 
-    def __init__(self, host: IHost, code: Code, networks: LocalNetworks) -> None:
-        self._host, self._code, self._networks = host, code, networks
+    def __init__(self, host: IHost, code: Code, is_named: bool) -> None:
+        self._host, self._code, self._is_named = host, code, is_named
         self._joiner = Joiner(code)
         self._one_at_a_time = trio.Lock()
-        self._nearby: set[Address] = set()
         self.invite: str | None = None
         self.failure: SwarmError | None = None
-
-    async def look_nearby(self, nursery: trio.Nursery) -> None:
-        """Try whoever announces the number on the local network."""
-
-        def found(address: Address) -> None:
-            if len(self._nearby) < MAX_NEARBY and address not in self._nearby and self._networks.may_announce(address):
-                self._nearby.add(address)
-                nursery.start_soon(self.try_place, address)
-
-        announcement = Announcement(number_tag(self._code.number), str(self._host.get_id()), 0)
-        await run_mdns(announcement, lambda: self._networks, found, Tally(lambda event: None))
 
     async def try_place(self, place: Address) -> None:
         """Ask for the number at a place, and take the invite if somebody waits there."""
@@ -124,7 +114,7 @@ class _Search:
             stream, answer = await ask_place(self._host, address.peer_id, Claim(self._code.number, False))
         except LOST:
             return
-        if self.failure is None:
+        if self.failure is None and self._is_named:
             self.failure = SwarmError(
                 f"nobody waits under the number {self._code.number} there: the code was used, has ended, or is another"
                 " one",

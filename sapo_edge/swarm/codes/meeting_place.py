@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import trio
 from libp2p.abc import IHost, INetStream
@@ -94,6 +95,12 @@ class _Waiting:
     met: trio.Event = field(default_factory=trio.Event)
     ended: trio.Event = field(default_factory=trio.Event)
 
+    @property
+    def is_there(self) -> bool:
+        """Whether neither its connection nor its stream has ended: whoever takes another number leaves the first."""
+        stream: Any = self.stream.muxed_stream
+        return not (self.stream.muxed_conn.is_closed or stream.recv_closed or stream.reset_received)
+
 
 class MeetingPlace:
     """Answers claims, and counts what becomes of them; as many inviters may wait at a time as there are slots."""
@@ -134,6 +141,7 @@ class MeetingPlace:
     async def _serve(self, stream: INetStream, address: str) -> None:
         with trio.fail_after(READ_SECONDS):
             claim = decode_claim(await read_frame(stream, MAX_CLAIM_BYTES))
+        self._waiting = {number: other for number, other in self._waiting.items() if other.is_there}
         if (meet := self._own.get(claim)) is not None:
             if claim.waits:
                 # To an inviter it looks as if somebody asked for the number at once.
@@ -142,7 +150,7 @@ class MeetingPlace:
             await meet(stream)
         elif claim.waits:
             await self._wait(claim.number, _Waiting(stream, address))
-        elif (other := self._waiting.pop(claim.number, None)) is not None and not other.stream.muxed_conn.is_closed:
+        elif (other := self._waiting.pop(claim.number, None)) is not None:
             await self._pass_on(other, stream)
         else:
             self._tally.count("codes with nobody there")
@@ -161,7 +169,7 @@ class MeetingPlace:
         try:
             await write_frame(waiting.stream, encode_answer(Answer.WAITING))
             with trio.move_on_after(WAIT_SECONDS):
-                while not waiting.met.is_set() and not waiting.stream.muxed_conn.is_closed:
+                while not waiting.met.is_set() and waiting.is_there:
                     with trio.move_on_after(POLL_SECONDS):
                         await waiting.met.wait()
         finally:

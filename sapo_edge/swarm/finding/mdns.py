@@ -13,7 +13,7 @@ import contextlib
 import logging
 import random
 import string
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import trio
@@ -37,6 +37,8 @@ RETRY_SECONDS = 60.0
 """Time until multicast is tried again after a failure."""
 REMIND_SECONDS = 60.0
 """Time until known services are reported again, in case their peers were forgotten meanwhile."""
+MAX_NEARBY = 16
+"""Most addresses that a short visit tries."""
 
 OnAddress = Callable[[Address], None]
 
@@ -176,6 +178,21 @@ async def run_mdns(
             if multicast is not None:
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 3):
                     await trio.to_thread.run_sync(multicast.close, abandon_on_cancel=True)
+
+
+async def visit_nearby(
+    tag: bytes, own_id: str, look: Callable[[], LocalNetworks], visit: Callable[[Address], Awaitable[None]]
+) -> None:
+    """Visit those that announce a tag on the local network, each once, until cancelled."""
+    seen: set[Address] = set()
+    async with trio.open_nursery() as nursery:
+
+        def found(address: Address) -> None:
+            if len(seen) < MAX_NEARBY and address not in seen and look().may_announce(address):
+                seen.add(address)
+                nursery.start_soon(visit, address)
+
+        await run_mdns(Announcement(tag, own_id, 0), look, found, Tally())
 
 
 async def _wait_for_change(multicast: _Multicast, look: Callable[[], LocalNetworks], networks: LocalNetworks) -> None:

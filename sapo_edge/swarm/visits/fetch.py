@@ -16,6 +16,7 @@ from libp2p.abc import IHost
 from sapo_edge.errors import ManifestError
 from sapo_edge.state.durable import check_space, make_private_directory
 from sapo_edge.swarm.addresses import find_local_networks
+from sapo_edge.swarm.finding.mdns import visit_nearby
 from sapo_edge.swarm.finding.visiting import meet, visiting_host
 from sapo_edge.swarm.finding.volunteers import PATIENCE, order_of, rank_of
 from sapo_edge.swarm.host.requests import RequestError, request
@@ -28,6 +29,7 @@ from sapo_edge.swarm.rendezvous.rendezvous import Place, keys_at, volunteer_keys
 from sapo_edge.swarm.status import TROUBLES
 from sapo_edge.swarm.tally import innermost
 from sapo_edge.swarm.wire.codec import WireError
+from sapo_edge.swarm.wire.exchange import swarm_tag
 from sapo_edge.swarm.wire.messages import OWN, PIECE_BYTES, Request, decode_response, encode_request
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.question_data import QuestionData, complete, new_file
@@ -48,19 +50,20 @@ Use = Callable[[IHost, str, trio.CancelScope], Awaitable[None]]
 cancels the scope once that was enough."""
 
 
-def fetch_manifest(swarm: Swarm, timeout: float = 30.0, entry: Entry | None = None) -> Manifest:
+def fetch_manifest(swarm: Swarm, timeout: float = 30.0, entry: Entry | None = None, mdns: bool = False) -> Manifest:
     """Fetch a swarm's manifest from one of its members, and check its digest.
 
     Args:
         timeout: seconds for all of them together.
-        entry: to the DHT, where members are found beside those that the invite names; None to look nowhere else.
+        entry: to the DHT, where members are found beside those that the invite names; None not to look there.
+        mdns: whether to look on the local network, too.
     """
-    if not swarm.bootstrap and entry is None:
+    if not swarm.bootstrap and entry is None and not mdns:
         raise SwarmError(
             "the invite has no address to fetch the swarm's manifest from",
             "ask for a new invite, made while the other node runs",
         )
-    manifest = _run(_fetch, swarm, timeout, entry)
+    manifest = _run(_fetch, swarm, timeout, entry, mdns)
     if manifest is None:
         nobody = "no member was found elsewhere", "check that one of them is online, or ask for a new invite"
         what, remedy = TROUBLES.get(entry.trouble if entry else "", nobody)
@@ -79,7 +82,7 @@ def _run(function: Callable[..., Awaitable[T]], *arguments: object) -> T:
         raise innermost(group) from None
 
 
-async def _fetch(swarm: Swarm, timeout: float, entry: Entry | None) -> Manifest | None:
+async def _fetch(swarm: Swarm, timeout: float, entry: Entry | None, mdns: bool = False) -> Manifest | None:
     found: list[Manifest] = []
 
     async def use(host: IHost, peer_id: str, scope: trio.CancelScope) -> None:
@@ -87,12 +90,12 @@ async def _fetch(swarm: Swarm, timeout: float, entry: Entry | None) -> Manifest 
             found.append(manifest)
             scope.cancel()
 
-    await _visit_members(swarm, timeout, entry, use)
+    await _visit_members(swarm, timeout, entry, mdns, use)
     return found[0] if found else None
 
 
-async def _visit_members(swarm: Swarm, timeout: float, entry: Entry | None, use: Use) -> None:
-    """Connect to those of the invite and whom they name, and to those that the DHT names, again and again."""
+async def _visit_members(swarm: Swarm, timeout: float, entry: Entry | None, mdns: bool, use: Use) -> None:
+    """Connect to those of the invite and whom they name, to neighbours, and to those that the DHT names."""
 
     async def visit(addresses: Sequence[str]) -> None:
         async for peer_id in meet(host, addresses, swarm.manifest):
@@ -103,6 +106,12 @@ async def _visit_members(swarm: Swarm, timeout: float, entry: Entry | None, use:
         if address is not None:
             await visit([str(address)])
         return address is not None
+
+    async def look_nearby() -> None:
+        # Most invites lead there at once.
+        await trio.sleep(HEAD_START_SECONDS if swarm.bootstrap else 0.0)
+        tag, own_id = swarm_tag(swarm.manifest, swarm.key, "mdns"), str(host.get_id())
+        await visit_nearby(tag, own_id, find_local_networks, lambda address: visit([str(address)]))
 
     async def look_elsewhere(entry: Entry) -> None:
         # While the invite's addresses are true, nobody else need know who joins.
@@ -117,6 +126,8 @@ async def _visit_members(swarm: Swarm, timeout: float, entry: Entry | None, use:
     async with visiting_host(swarm.key) as host:
         with trio.move_on_after(timeout) as scope:
             async with trio.open_nursery() as nursery:
+                if mdns:
+                    nursery.start_soon(look_nearby)
                 if entry is not None:
                     nursery.start_soon(look_elsewhere, entry)
                 while True:
@@ -135,7 +146,12 @@ async def ask_manifest(host: IHost, peer_id: str, digest: bytes) -> Manifest | N
 
 
 def fetch_questions(
-    data: QuestionData, store: Path, swarm: Swarm, timeout: float = 30.0, entry: Entry | None = None
+    data: QuestionData,
+    store: Path,
+    swarm: Swarm,
+    timeout: float = 30.0,
+    entry: Entry | None = None,
+    mdns: bool = False,
 ) -> None:
     """Fetch the questions that a manifest names from one member of its swarm, and check them.
 
@@ -146,14 +162,16 @@ def fetch_questions(
     """
     make_private_directory(store)
     check_space(store, data.size)
-    if not _run(_fetch_questions, data, store, swarm, timeout, entry):
+    if not _run(_fetch_questions, data, store, swarm, timeout, entry, mdns):
         raise SwarmError(
             f"no member of the swarm sent the {data.count} questions that its manifest names",
             "start again while the member who invited you is online",
         )
 
 
-async def _fetch_questions(data: QuestionData, store: Path, swarm: Swarm, timeout: float, entry: Entry | None) -> bool:
+async def _fetch_questions(
+    data: QuestionData, store: Path, swarm: Swarm, timeout: float, entry: Entry | None, mdns: bool = False
+) -> bool:
     seconds, asked, turn = MIN_SECONDS + data.size / SERVED_BYTES, set[str](), trio.Lock()
     is_complete = False
 
@@ -173,7 +191,7 @@ async def _fetch_questions(data: QuestionData, store: Path, swarm: Swarm, timeou
                 scope.cancel()
             scope.deadline = trio.current_time() + left
 
-    await _visit_members(swarm, timeout, entry, use)
+    await _visit_members(swarm, timeout, entry, mdns, use)
     return is_complete
 
 

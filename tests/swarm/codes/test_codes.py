@@ -22,6 +22,7 @@ from sapo_edge.swarm.codes.handover import Inviter as Side
 from sapo_edge.swarm.codes.meeting_place import LOST, MeetingPlace, ask_place
 from sapo_edge.swarm.codes.offering import offer_invite
 from sapo_edge.swarm.codes.reaching import parse_place
+from sapo_edge.swarm.finding import mdns
 from sapo_edge.swarm.finding.circuit import open_way
 from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.host import listen_port
@@ -110,6 +111,30 @@ async def test_the_invite_arrives(how: str) -> None:
         assert await accept(code, at) == LINE
         assert await inviter.ends(GIVEN)
         await fails(NOBODY, code, relay)
+
+
+@fails_without("swarm/codes/meeting_place.py", " or stream.recv_closed or stream.reset_received")
+@in_trio()
+async def test_a_place_that_gives_no_number_keeps_nobody_from_waiting_elsewhere() -> None:
+    """Each number that is tried in vain there is given back to the other places, which have few for one address."""
+
+    async def taken(stream: Any) -> None:
+        await write_frame(stream, encode_answer(Answer.TAKEN))
+
+    async with place() as relay, place(taken) as liar, trio.open_nursery() as nursery:
+        inviter = Inviter(nursery, relay, liar)
+        code = await inviter.code()
+        assert inviter.places == {relay}
+        assert await accept(code, inviter.own) == LINE
+        assert await inviter.ends(GIVEN)
+
+
+@in_trio()
+async def test_a_relay_that_the_user_did_not_name_says_nothing_about_the_code() -> None:
+    """The other side may wait elsewhere: at its own port, or at a relay that it alone knows."""
+    async with place() as relay:
+        with pytest.raises(SwarmError, match="nobody on this local network"):
+            await accept_invite(Code(7, WRONG_WORDS), (), [relay], listen="loopback", mdns=False, seconds=1)
 
 
 @in_trio()
@@ -247,8 +272,8 @@ async def test_an_inviter_waits_at_four_places(monkeypatch: pytest.MonkeyPatch) 
     assert set(tried) == {f"place{number}" for number in range(4)}
 
 
-@fails_without("swarm/codes/accepting.py", " and self._networks.may_announce(address):", ":")
-@fails_without("swarm/codes/accepting.py", "len(self._nearby) < MAX_NEARBY and ")
+@fails_without("swarm/finding/mdns.py", " and look().may_announce(address):", ":")
+@fails_without("swarm/finding/mdns.py", "len(seen) < MAX_NEARBY and ")
 @fails_without("swarm/codes/accepting.py", "trio.move_on_after(seconds) as", "trio.move_on_after(1e6) as")
 @in_trio()
 async def test_few_addresses_of_the_local_network_are_tried_and_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +291,7 @@ async def test_few_addresses_of_the_local_network_are_tried_and_for_a_while(monk
         await trio.lowlevel.checkpoint()
         tried.append(place)
 
-    monkeypatch.setattr(accepting, "run_mdns", announce)
+    monkeypatch.setattr(mdns, "run_mdns", announce)
     monkeypatch.setattr(accepting, "reach", reach)
     with trio.fail_after(8):
         with pytest.raises(SwarmError, match="nobody on this local network"):

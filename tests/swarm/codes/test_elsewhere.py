@@ -198,7 +198,7 @@ async def test_a_silent_inviter_holds_no_other_one_up(dht: dict[bool | None, lis
 @in_trio(0)
 async def test_a_joiner_that_has_guessed_guesses_at_nobody_who_comes_later() -> None:
     host: Any = None
-    search = accepting._Search(SimpleNamespace(host=host), CODE, LocalNetworks((), (), loopback=True))
+    search = accepting._Search(SimpleNamespace(host=host), CODE, is_named=False)
     ours, theirs = memory_stream_pair()
     stream: Any = Stream(theirs, None)
     with trio.CancelScope() as search.scope:

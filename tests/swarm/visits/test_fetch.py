@@ -16,20 +16,23 @@ import trio.testing
 from libp2p.custom_types import TProtocol
 
 from sapo_edge.errors import ManifestError, StateError
-from sapo_edge.swarm.addresses import Address, direct_address, parse_address
+from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, parse_address
 from sapo_edge.swarm.codes.claim import PROTOCOL, Claim
 from sapo_edge.swarm.codes.meeting_place import LOST, ask_place
 from sapo_edge.swarm.codes.reaching import identify, parse_place
-from sapo_edge.swarm.finding import visiting
+from sapo_edge.swarm.finding import mdns, visiting
 from sapo_edge.swarm.finding.circuit import open_way
+from sapo_edge.swarm.finding.mdns import Announcement
 from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.host import listen_port
-from sapo_edge.swarm.host.requests import RequestError
+from sapo_edge.swarm.host.requests import RequestError, RequestServer
 from sapo_edge.swarm.joining.invite import Swarm
+from sapo_edge.swarm.member.pull import PULLS
 from sapo_edge.swarm.rendezvous.lookup import Entry
 from sapo_edge.swarm.rendezvous.rendezvous import Topic, keys_at, volunteer_keys
+from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.visits import fetch
-from sapo_edge.swarm.wire.exchange import ExchangeResponse
+from sapo_edge.swarm.wire.exchange import ExchangeResponse, swarm_tag
 from sapo_edge.swarm.wire.messages import OWN, encode_manifest_response
 from sapo_edge.tasks.manifest import Manifest, load_manifest
 from tests.defences.defence import fails_without
@@ -68,6 +71,35 @@ def test_a_manifest_is_taken_that_has_the_digest_of_the_invite(
     host: Any = None
     manifest = trio.run(fetch.ask_manifest, host, PEER, digest)
     assert manifest == (WANTED if is_believed else None)
+
+
+@in_trio()
+async def test_a_manifest_is_fetched_from_a_neighbour_where_the_invite_leads_nowhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a class without the internet, whose router has given the teacher's computer another address since."""
+    key, tags = b"k" * 32, list[bytes]()
+    swarm = Swarm.of(WANTED, (f"/ip4/127.0.0.1/tcp/9/p2p/{PEER}",), key)
+
+    async def respond(data: bytes, stream: object) -> bytes:
+        await trio.lowlevel.checkpoint()
+        return encode_manifest_response(WANTED.to_bytes())
+
+    async with visiting_host(key, "loopback") as member:
+        RequestServer(member, PULLS, respond, Tally()).start()
+        here = direct_address("127.0.0.1", listen_port(member), str(member.get_id()))
+
+        async def announced(announcement: Announcement, look: object, found: Any, tally: object) -> None:
+            tags.append(announcement.tag)
+            found(here)
+            await trio.sleep_forever()
+
+        monkeypatch.setattr(mdns, "run_mdns", announced)
+        monkeypatch.setattr(fetch, "find_local_networks", lambda *_: LocalNetworks((), (), loopback=True))
+        monkeypatch.setattr(fetch, "HEAD_START_SECONDS", 0.1)
+        assert await fetch._fetch(swarm, 1.0, None) is None and not tags
+        assert await fetch._fetch(swarm, 10.0, None, mdns=True) == WANTED
+    assert tags == [swarm_tag(swarm.manifest, key, "mdns")]
 
 
 @pytest.fixture
