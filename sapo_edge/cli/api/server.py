@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import logging
 import math
 import socket
 import time
@@ -18,6 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 from sapo_edge.cli.api import token as tokens
@@ -44,6 +46,10 @@ LOCAL_NAMES = ("localhost", "host.docker.internal", "host.containers.internal")
 BUSY = ApiError(f"{MAX_CONNECTIONS} connections are open already; try again in 5 seconds", 503, code="busy", retry=5)
 
 CHAT = "/v1/chat/completions"
+
+_logger = logging.getLogger(__name__)
+# What is no request of HTTP is answered, but not told: any program here can send it, as often as it likes.
+_logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -79,7 +85,7 @@ class ApiServer:
         # is compressed could be larger than it is. When it ends, aiohttp waits for an answer so long, and then again.
         runner = web.AppRunner(
             self.make_app(), access_log=None, handler_cancellation=True, auto_decompress=False, lingering_time=1.0,
-            shutdown_timeout=CLOSE_SECONDS / 2,
+            shutdown_timeout=CLOSE_SECONDS / 2, logger=_logger,
         )  # fmt: skip
         await runner.setup()
         handlers = runner.server

@@ -340,6 +340,14 @@ def test_a_compressed_body_is_not_unpacked(api: Api) -> None:
     assert reply.status == 400 and "not JSON" in reply.error["message"]
 
 
+@pytest.mark.parametrize("head", ["GET /health HTTP/1.1\r\n", "GET /health HTTP/1.1\r\nHost: a\r\nX y: z\r\n"])
+def test_what_is_no_request_is_answered_and_not_told(api: Api, head: str, caplog: pytest.LogCaptureFixture) -> None:
+    with connect(api) as connection:
+        connection.sendall(f"{head}\r\n".encode())
+        assert b" 400 " in connection.recv(100)
+    assert not caplog.text and api.request("GET", "/health").status == 200
+
+
 def test_slow_senders_are_cut_off(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("READ_SECONDS", "IDLE_SECONDS", "LOOK_SECONDS"):
         monkeypatch.setattr(server_module, name, 0.2)
