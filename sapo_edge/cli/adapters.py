@@ -14,7 +14,7 @@ from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError
 from sapo_edge.library.adapters import evaluate_both, export_adapter, find_adapter, find_record, trained_on
 from sapo_edge.library.signals import tidying
-from sapo_edge.plain import narrate
+from sapo_edge.plain import narrate, printable
 
 if TYPE_CHECKING:
     from sapo_edge.evaluate import Evaluation, Gain
@@ -105,9 +105,12 @@ def export(
     for program, command in commands:
         narrate(f"  {program:12} {command}")
     if to is ExportFormat.MERGED and path.is_file():
-        has_prompt = "has the prompt of the training; in other programs, set its system text and examples"
-        is_here = trained_on(workspace, find_record(source)) is not None
-        narrate(f"the Modelfile {has_prompt if is_here else 'lacks the prompt of the training, which is not here'}")
+        manifest = trained_on(workspace, find_record(source))
+        text = "lacks the prompt of the training, which is not here"
+        if manifest is not None:
+            name = printable(manifest.name)
+            text = f"has the prompt of the manifest {name}; in other programs, set its system text and examples"
+        narrate(f"the Modelfile {text}")
 
 
 def _as_dict(result: Evaluation) -> dict[str, Any]:
