@@ -42,7 +42,7 @@ def evaluate(
     name = "general" if tasks is None else tasks.name
     directory = find_adapter(workspace, adapter)
     checkpoint = None if tasks is None else find_record(directory)
-    may_have_seen = tasks is not None and checkpoint is not None and checkpoint.manifest_digest != tasks.digest
+    may_have_seen = tasks is not None and (checkpoint is None or checkpoint.manifest_digest != tasks.digest)
     with judging(workspace.paths, tasks) as functions:
         results, examples = evaluate_both(workspace, directory, general=general, functions=functions)
     gain = paired_gain(results["base"], results["adapter"])
@@ -55,7 +55,8 @@ def evaluate(
     else:
         narrate(f"adapter: {directory}")
         if may_have_seen:
-            narrate("it may have been trained on some of these questions: they were not all held out of its training")
+            reason = "it does not say on what" if checkpoint is None else "they were not all held out of its training"
+            narrate(f"it may have been trained on some of these questions: {reason}")
         _print_table(results, examples, gain, name, general=general)
     if general and (warning := forgotten(gain)):
         narrate(warning)
