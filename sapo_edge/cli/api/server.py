@@ -122,6 +122,9 @@ class ApiServer:
             return await handler(request)
         except ApiError as error:
             return _error(error)
+        except StateError as error:
+            self._once(str(error))
+            return _error(ApiError("the server can't read its files; its output says why", 500))
         except web.HTTPException as error:
             paths = "/v1/models, /v1/chat/completions, /v1/completions and /health"
             message = {404: f"there is nothing here; there are {paths}", 413: f"a body has at most {MAX_BODY} bytes"}
@@ -139,12 +142,7 @@ class ApiServer:
             raise ApiError("pages of other servers may not use this one", 403)
         if request.path == "/health":
             return
-        try:
-            token = self._token()
-        except StateError as error:
-            self._once(str(error))
-            raise ApiError("the server can't read its token; its output says why", 500) from error
-        if not tokens.is_shown(request.headers.get("Authorization", ""), token):
+        if not tokens.is_shown(request.headers.get("Authorization", ""), self._token()):
             raise ApiError(
                 "the token is missing or wrong: send it as `Authorization: Bearer TOKEN`; `sapo api --show-token` "
                 "prints it", 401, code="invalid_api_key",
