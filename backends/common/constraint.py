@@ -6,7 +6,10 @@ Constrained decoding, as in Willard and Louf (arXiv 2307.09702). llguidance's RE
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,7 +32,11 @@ WRITTEN = {"whitespace_flexible": True, "whitespace_pattern": "[ ]?"}
 LARGEST = 2**53 - 1
 """Bound of integers that have none of their own, as of those that other programs read exactly (RFC 8259, 6): a small
 model may write digits up to the token limit."""
+LARGEST_MULTIPLE = 10_000
+"""Bound of the least common multiple of all `multipleOf` in a schema, without zeros at their ends: llguidance keeps a
+state for each remainder, and has no bound of its own for that."""
 _DATA = frozenset({"enum", "const", "default", "examples"})
+_MULTIPLE = re.compile(r'"multipleOf": ([-+.\de]+)')
 _CLOSED = _DATA | {"exclusiveMinimum", "exclusiveMaximum"}
 REMEDY = "simplify it: types, properties, required, enum, items, anyOf, minimum and maximum are understood"
 
@@ -124,6 +131,10 @@ def grammar_of(schema: str) -> str:
         if not isinstance(read, dict):
             raise ValueError("it is not an object")
         bounded = json.dumps(_bound_integers(read))
+        multiples = [Decimal(number).normalize().as_tuple().digits for number in _MULTIPLE.findall(bounded)]
+        if math.lcm(*(int("".join(map(str, digits))) for digits in multiples)) > LARGEST_MULTIPLE:
+            problem = f"a JSON schema can't be obeyed (the least common multipleOf is above {LARGEST_MULTIPLE})"
+            raise ModelError(problem, "take smaller ones, or ones that divide each other")
         return str(_library().LLMatcher.grammar_from_json_schema(bounded, overrides=WRITTEN))
     except (ValueError, RecursionError) as error:
         raise ModelError(f"a JSON schema can't be read ({_first_line(error)})", "give a JSON object") from error

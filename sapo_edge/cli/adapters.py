@@ -14,7 +14,7 @@ from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError
 from sapo_edge.library.adapters import evaluate_both, export_adapter, find_adapter, find_record, trained_on
 from sapo_edge.library.signals import tidying
-from sapo_edge.plain import narrate
+from sapo_edge.plain import narrate, printable
 
 if TYPE_CHECKING:
     from sapo_edge.evaluate import Evaluation, Gain
@@ -42,7 +42,7 @@ def evaluate(
     name = "general" if tasks is None else tasks.name
     directory = find_adapter(workspace, adapter)
     checkpoint = None if tasks is None else find_record(directory)
-    may_have_seen = tasks is not None and checkpoint is not None and checkpoint.manifest_digest != tasks.digest
+    may_have_seen = tasks is not None and (checkpoint is None or checkpoint.manifest_digest != tasks.digest)
     with judging(workspace.paths, tasks) as functions:
         results, examples = evaluate_both(workspace, directory, general=general, functions=functions)
     gain = paired_gain(results["base"], results["adapter"])
@@ -55,7 +55,8 @@ def evaluate(
     else:
         narrate(f"adapter: {directory}")
         if may_have_seen:
-            narrate("it may have been trained on some of these questions: they were not all held out of its training")
+            reason = "it does not say on what" if checkpoint is None else "they were not all held out of its training"
+            narrate(f"it may have been trained on some of these questions: {reason}")
         _print_table(results, examples, gain, name, general=general)
     if general and (warning := forgotten(gain)):
         narrate(warning)
@@ -105,9 +106,12 @@ def export(
     for program, command in commands:
         narrate(f"  {program:12} {command}")
     if to is ExportFormat.MERGED and path.is_file():
-        has_prompt = "has the prompt of the training; in other programs, set its system text and examples"
-        is_here = trained_on(workspace, find_record(source)) is not None
-        narrate(f"the Modelfile {has_prompt if is_here else 'lacks the prompt of the training, which is not here'}")
+        manifest = trained_on(workspace, find_record(source))
+        text = "lacks the prompt of the training, which is not here"
+        if manifest is not None:
+            name = printable(manifest.name)
+            text = f"has the prompt of the manifest {name}; in other programs, set its system text and examples"
+        narrate(f"the Modelfile {text}")
 
 
 def _as_dict(result: Evaluation) -> dict[str, Any]:

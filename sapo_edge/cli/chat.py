@@ -9,7 +9,7 @@ import typer
 
 from sapo_edge.cli.options import Adapter, Backend, Home, ManifestName, Model, Set, Threads
 from sapo_edge.cli.workspace import open_workspace
-from sapo_edge.errors import ConfigError
+from sapo_edge.errors import Cancelled, ConfigError
 from sapo_edge.library.adapters import open_conversation
 from sapo_edge.library.conversation import MAX_TEMPERATURE
 from sapo_edge.plain import narrate, printable
@@ -55,7 +55,10 @@ def chat(
         if question is not None:
             if task is None:
                 narrate("asked as in training; --plain asks without that prompt")
-            session.ask(question)
+            try:
+                session.ask(question)
+            except Cancelled:
+                raise KeyboardInterrupt from None
             return
         narrate(printable(models.title))
         session.run()

@@ -143,7 +143,10 @@ def _steps(report: RunReport, evaluated: Sequence[int]) -> Iterator[Step]:
         few = Step("add questions, for a figure of the gain: a third of them is held out")
     if settings.get("role") == "generator":
         yield Step("a generator answers and shares, it does not learn")
-    elif learned is None:
+        return
+    if not report.run.current:
+        yield Step("the commands below use the current run: choose this one first", f"sapo runs use {report.run.name}")
+    if learned is None:
         asked_others = "before training other questions were asked, or in another way"
         yield from _onward(report, asked_others if len(evaluated) > 1 else "a comparison needs a second evaluation")
         if not settings.get("held_out", 1):
@@ -172,8 +175,6 @@ def _onward(report: RunReport, reason: str) -> Iterator[Step]:
     if report.running:
         yield Step(f"{reason}: the node goes on by itself", "sapo status")
         return
-    if not run.current:
-        yield Step("to continue this run, choose it first", f"sapo runs use {run.name}")
     is_done = 0 < int(run.settings.get("rounds") or 0) <= run.rounds
     yield Step(f"{reason}: go on", "sapo run" + (f" --rounds {run.rounds + MORE_ROUNDS}" if is_done else ""), "u")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -56,6 +57,11 @@ def serve_metrics(port: int, status: Status) -> Callable[[], None]:
             time.sleep(rate.wait(1.0))
             rate.charge(1.0)
             return super().get_request()
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """Print what went wrong, but not that a client left or sent nothing: browsers open connections to spare."""
+            if not isinstance(sys.exception(), OSError):
+                super().handle_error(request, client_address)
 
         def server_bind(self) -> None:
             """Bind without a look-up of the host's name, which can take seconds."""

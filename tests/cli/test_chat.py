@@ -137,6 +137,14 @@ def test_ctrl_c_stops_an_answer_and_not_the_conversation(home: Path, model: Path
     assert "stopped" in told and "Traceback" not in told
 
 
+def test_ctrl_c_ends_one_question_without_words(home: Path, model: Path) -> None:
+    arguments = command("--home", home, "--model", model, *LONG, "--plain", "x")
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.read(4) == "base"
+    process.send_signal(signal.SIGINT)
+    assert "stopped" not in process.communicate(timeout=SECONDS)[1] and process.returncode == 130
+
+
 @pytest.mark.parametrize("at", ["loading", "ready"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_service_in_order(home: Path, model: Path, at: str, number: signal.Signals) -> None:

@@ -61,6 +61,14 @@ def test_eval_says_when_the_adapter_was_trained_on_another_manifest(sapo: Comman
     assert "test questions of starter" in result.out and "too few questions" in result.out and "95 %" in result.out
 
 
+def test_eval_says_that_an_adapter_does_not_name_what_it_was_trained_on(
+    sapo: Command, model: Path, home: Path, tmp_path: Path
+) -> None:
+    sapo("export", tmp_path / "alone", "--to", "peft", "--home", home, "--model", model).ok()
+    result = sapo("eval", "--adapter", tmp_path / "alone", "--home", home, "--model", model, *EVAL, rewarded=True).ok()
+    assert "may have been trained on some of these questions: it does not say on what" in result.err
+
+
 @pytest.mark.parametrize("command", ["eval", "export"])
 def test_a_bit_flipped_in_the_best_checkpoint_is_noticed(
     sapo: Command, model: Path, home: Path, tmp_path: Path, command: str

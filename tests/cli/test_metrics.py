@@ -7,6 +7,8 @@ import http.client
 import json
 import re
 import socket
+import struct
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sapo_edge.errors import StateError
 from sapo_edge.library.metrics import REQUESTS_BURST, REQUESTS_PER_SECOND, serve_metrics
 from tests.cli.test_control_commands import STATUS
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 FULL = {**STATUS, "version": "1", "name": "lynx", "tokens_per_second": 90.5, "informative_share": 0.25, "best": {"accuracy": 0.7}, "memory": {"rss": 5}}  # noqa: E501 # fmt: skip
@@ -91,6 +94,17 @@ def test_whoever_asks_without_end_is_answered_at_a_rate() -> None:
         begun, more = time.monotonic(), 10
         assert {ask(port)[0] for _ in range(int(REQUESTS_BURST) + more)} == {200}
         assert time.monotonic() - begun > 0.95 * more / REQUESTS_PER_SECOND
+
+
+def test_a_connection_that_breaks_is_not_told(capfd: pytest.CaptureFixture[str]) -> None:
+    with serving(FULL) as port:
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(b"GET /met")
+            # Closes it by a reset.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert ask(port)[0] == 200
+        wait_until(lambda: not any("process_request" in thread.name for thread in threading.enumerate()))
+    assert capfd.readouterr().err == ""
 
 
 def test_a_taken_port_has_a_remedy() -> None:

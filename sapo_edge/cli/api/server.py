@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import logging
 import math
 import socket
 import time
@@ -18,6 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 from sapo_edge.cli.api import token as tokens
@@ -44,6 +46,10 @@ LOCAL_NAMES = ("localhost", "host.docker.internal", "host.containers.internal")
 BUSY = ApiError(f"{MAX_CONNECTIONS} connections are open already; try again in 5 seconds", 503, code="busy", retry=5)
 
 CHAT = "/v1/chat/completions"
+
+_logger = logging.getLogger(__name__)
+# What is no request of HTTP is answered, but not told: any program here can send it, as often as it likes.
+_logger.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -79,7 +85,7 @@ class ApiServer:
         # is compressed could be larger than it is. When it ends, aiohttp waits for an answer so long, and then again.
         runner = web.AppRunner(
             self.make_app(), access_log=None, handler_cancellation=True, auto_decompress=False, lingering_time=1.0,
-            shutdown_timeout=CLOSE_SECONDS / 2,
+            shutdown_timeout=CLOSE_SECONDS / 2, logger=_logger,
         )  # fmt: skip
         await runner.setup()
         handlers = runner.server
@@ -116,6 +122,9 @@ class ApiServer:
             return await handler(request)
         except ApiError as error:
             return _error(error)
+        except StateError as error:
+            self._once(str(error))
+            return _error(ApiError("the server can't read its files; its output says why", 500))
         except web.HTTPException as error:
             paths = "/v1/models, /v1/chat/completions, /v1/completions and /health"
             message = {404: f"there is nothing here; there are {paths}", 413: f"a body has at most {MAX_BODY} bytes"}
@@ -133,12 +142,7 @@ class ApiServer:
             raise ApiError("pages of other servers may not use this one", 403)
         if request.path == "/health":
             return
-        try:
-            token = self._token()
-        except StateError as error:
-            self._once(str(error))
-            raise ApiError("the server can't read its token; its output says why", 500) from error
-        if not tokens.is_shown(request.headers.get("Authorization", ""), token):
+        if not tokens.is_shown(request.headers.get("Authorization", ""), self._token()):
             raise ApiError(
                 "the token is missing or wrong: send it as `Authorization: Bearer TOKEN`; `sapo api --show-token` "
                 "prints it", 401, code="invalid_api_key",

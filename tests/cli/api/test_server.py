@@ -73,7 +73,7 @@ def connect(api: Api) -> socket.socket:
     return socket.create_connection(("127.0.0.1", api.port), timeout=SECONDS)
 
 
-@fails_without("cli/api/server.py", 'if not tokens.is_shown(request.headers.get("Authorization", ""), token):')
+@fails_without("cli/api/server.py", 'if not tokens.is_shown(request.headers.get("Authorization", ""), self._token()):')
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer sapo-wrong", "Basic {}", "Bearer {}x", "Bearer \xff", "{}"])
 def test_without_the_token_nothing_is_answered(api: Api, header: str) -> None:
     for method, path in (("GET", "/v1/models"), ("POST", "/v1/chat/completions"), ("GET", "/v1/nothing")):
@@ -92,6 +92,18 @@ def test_a_new_token_holds_from_the_next_request_on(api: Api) -> None:
     api.token_file.chmod(0o644)
     assert api.request("GET", "/v1/models").status == 500
     assert any("other users may read the token" in text for text in api.said)
+
+
+def test_runs_that_can_not_be_read_are_an_error_in_openais_form(api: Api, home: Path) -> None:
+    runs = home / "state" / "runs"
+    runs.rename(home / "away")
+    runs.touch()
+    for reply in (api.request("GET", "/v1/models"), api.chat("first")):
+        assert reply.status == 500 and "its output says why" in reply.error["message"]
+    assert [text for text in api.said if f"can't read {runs}" in text] == api.said
+    runs.unlink()
+    (home / "away").rename(runs)
+    assert api.chat("first").status == 200
 
 
 def test_the_token_is_made_once_for_its_owner_alone_and_printed(home: Path, invoke: Invoke) -> None:
@@ -338,6 +350,14 @@ def test_a_compressed_body_is_not_unpacked(api: Api) -> None:
 
     reply = api.request("POST", "/v1/chat/completions", gzip.compress(b" " * 10**7), **{"Content-Encoding": "gzip"})
     assert reply.status == 400 and "not JSON" in reply.error["message"]
+
+
+@pytest.mark.parametrize("head", ["GET /health HTTP/1.1\r\n", "GET /health HTTP/1.1\r\nHost: a\r\nX y: z\r\n"])
+def test_what_is_no_request_is_answered_and_not_told(api: Api, head: str, caplog: pytest.LogCaptureFixture) -> None:
+    with connect(api) as connection:
+        connection.sendall(f"{head}\r\n".encode())
+        assert b" 400 " in connection.recv(100)
+    assert not caplog.text and api.request("GET", "/health").status == 200
 
 
 def test_slow_senders_are_cut_off(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:

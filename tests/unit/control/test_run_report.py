@@ -27,7 +27,7 @@ from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.detail import AHEAD, Example
 from sapo_edge.state.journal import JOULES, MEASURED, WORKED, Journal
 from sapo_edge.state.paths import Paths, RunPaths
-from sapo_edge.state.runs import read_looked, write_looked
+from sapo_edge.state.runs import begin_run, read_looked, write_looked
 from tests.fakes import round_event
 from tests.unit.control import evaluations
 
@@ -136,6 +136,17 @@ def test_a_run_that_nobody_continues_is_chosen_first(paths: Paths, journal: Jour
         work(other, 1)
     commands = [step.command for step in read_run_report(paths, "other").steps]
     assert commands == ["sapo runs use other", "sapo run"]
+
+
+def test_what_is_exported_and_asked_is_chosen_first(paths: Paths, journal: Journal) -> None:
+    for round in (0, 10, 20, 30, 40):
+        validate(journal, round, "1" * 40 if round else BASE)
+    work(journal, *range(1, 41))
+    best = Checkpoint(10, "a" * 64, "b" * 64, 1, {"tasks": 0}, {}, 1.0, 40, "a")
+    Checkpoints(paths.checkpoints).save(best, lambda directory: None)
+    begin_run(paths, "other")
+    commands = [command for _, command in steps(paths)]
+    assert commands[:2] == ["sapo runs use first", "sapo export --to merged DIRECTORY"] and commands[-1] == "sapo eval"
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,17 @@ def test_a_merged_model_comes_with_the_prompt_of_its_training(home: Path, model:
     assert TRAINED_ON.system in text and JOINED.system not in text
 
 
+def test_it_is_said_whose_prompt_comes_along(
+    home: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An adapter that is no checkpoint doesn't name the manifest that it was trained on."""
+    alone = export_adapter(open_workspace(home, {"model": str(model)}), None, "peft", tmp_path / "alone")
+    for adapter, manifest in ((None, TRAINED_ON), (alone, JOINED)):
+        export(tmp_path / "out", ExportFormat.MERGED, adapter=adapter, model=str(model), home=home)
+        assert manifest.system in (tmp_path / "out" / "Modelfile").read_text()
+        assert f"the prompt of the manifest {manifest.name};" in capsys.readouterr().err
+
+
 def test_a_merged_model_does_not_replace_the_one_that_it_is_made_of(home: Path, model: Path, tmp_path: Path) -> None:
     """Somebody trains on from what an earlier run exported, and exports to the same place."""
     base = shutil.copyfile(model, tmp_path / "merged-q8_0.gguf")
