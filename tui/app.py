@@ -111,7 +111,9 @@ class SapoApp(App[ExitCode]):
         self.state = NodeState()
         self.keeper = Keeper(launcher, self.state, self.node_event, self.connection_changed, self.show_ending)
         self._environ = environ
-        self._ascii_filters = [terminal.AsciiFilter()] if terminal.lacks_unicode(environ) else []
+        self._own_filters: list[LineFilter] = [terminal.ControlFilter()]
+        if terminal.lacks_unicode(environ):
+            self._own_filters.append(terminal.AsciiFilter())
         self._pending = Change(0)
         self._redraw: Timer | None = None
         self._standing = self.state.standing
@@ -147,7 +149,7 @@ class SapoApp(App[ExitCode]):
             # Textual chooses once, before it knows the theme; greys of a terminal's own colours are all black.
             gray = NoColor() if self.native_ansi_color else Monochrome()
             filters = [gray if isinstance(item, NoColor | Monochrome) else item for item in filters]
-        return [*filters, *self._ascii_filters]
+        return [*filters, *self._own_filters]
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         from sapo_edge.tui.commands import node_commands, saving_commands, screen_commands
