@@ -16,6 +16,7 @@ from platformdirs import user_downloads_path
 from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.css.query import NoMatches
 from textual.events import DeliveryComplete, DeliveryFailed, Event
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
@@ -189,6 +190,11 @@ class SapoApp(App[ExitCode]):
         for name in SCREENS:
             import_module(f"sapo_edge.tui.screens.{name}")
         self._loaded()
+
+    def _handle_exception(self, error: Exception) -> None:
+        # While the app ends, a screen that was just opened may have some of its widgets, or none any more.
+        if not (self._exit and isinstance(getattr(error, "error", error), NoMatches)):
+            super()._handle_exception(error)
 
     async def _shutdown(self) -> None:
         # Textual removes the widgets first; what a worker then finds in their place is nothing.
