@@ -298,7 +298,9 @@ class SapoApp(App[ExitCode]):
     async def request(self, method: str, params: Mapping[str, Any] | None = None, timeout: float = 10.0) -> Any:
         """Send a request to the node; SapoError if none runs, or it refuses the request."""
         if self.keeper.link is None:
-            raise NoNodeError("no node runs", "start one with s")
+            if self.state.standing is Standing.ENDED:
+                raise NoNodeError("no node runs", "start one with s")
+            raise NoNodeError("no node answers yet", "try again when it runs: the first line says so")
         return await self.keeper.link.request(method, params, timeout)
 
     def _mark(self, change: Change) -> None:
