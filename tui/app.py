@@ -16,6 +16,7 @@ from platformdirs import user_downloads_path
 from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.css.query import NoMatches
 from textual.events import DeliveryComplete, DeliveryFailed, Event
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
@@ -111,7 +112,9 @@ class SapoApp(App[ExitCode]):
         self.state = NodeState()
         self.keeper = Keeper(launcher, self.state, self.node_event, self.connection_changed, self.show_ending)
         self._environ = environ
-        self._ascii_filters = [terminal.AsciiFilter()] if terminal.lacks_unicode(environ) else []
+        self._own_filters: list[LineFilter] = [terminal.ControlFilter()]
+        if terminal.lacks_unicode(environ):
+            self._own_filters.append(terminal.AsciiFilter())
         self._pending = Change(0)
         self._redraw: Timer | None = None
         self._standing = self.state.standing
@@ -147,7 +150,7 @@ class SapoApp(App[ExitCode]):
             # Textual chooses once, before it knows the theme; greys of a terminal's own colours are all black.
             gray = NoColor() if self.native_ansi_color else Monochrome()
             filters = [gray if isinstance(item, NoColor | Monochrome) else item for item in filters]
-        return [*filters, *self._ascii_filters]
+        return [*filters, *self._own_filters]
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         from sapo_edge.tui.commands import node_commands, saving_commands, screen_commands
@@ -187,6 +190,11 @@ class SapoApp(App[ExitCode]):
         for name in SCREENS:
             import_module(f"sapo_edge.tui.screens.{name}")
         self._loaded()
+
+    def _handle_exception(self, error: Exception) -> None:
+        # While the app ends, a screen that was just opened may have some of its widgets, or none any more.
+        if not (self._exit and isinstance(getattr(error, "error", error), NoMatches)):
+            super()._handle_exception(error)
 
     async def _shutdown(self) -> None:
         # Textual removes the widgets first; what a worker then finds in their place is nothing.
@@ -290,7 +298,9 @@ class SapoApp(App[ExitCode]):
     async def request(self, method: str, params: Mapping[str, Any] | None = None, timeout: float = 10.0) -> Any:
         """Send a request to the node; SapoError if none runs, or it refuses the request."""
         if self.keeper.link is None:
-            raise NoNodeError("no node runs", "start one with s")
+            if self.state.standing is Standing.ENDED:
+                raise NoNodeError("no node runs", "start one with s")
+            raise NoNodeError("no node answers yet", "try again when it runs: the first line says so")
         return await self.keeper.link.request(method, params, timeout)
 
     def _mark(self, change: Change) -> None:

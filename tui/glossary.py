@@ -65,7 +65,8 @@ GLOSSARY: Mapping[str, Term] = {
     "task": Term("A kind of question, such as sums, with a program that checks the answers.", r"tasks?"),
     "teaches": Term(
         "A question teaches if some of its answers have an advantage: they differ in reward (an informative group), or "
-        "another node has it right where own answers seldom differ. Tasks that seldom teach are drawn less.",
+        "another node has it right where own answers seldom differ. So it does if all own answers are wrong and the "
+        "right one is known (setting corrections). Tasks that seldom teach are drawn less.",
         r"teach|informative",
     ),
     "temperature": Term("How freely a model picks its words: 0 always takes the likeliest. In Settings, "

@@ -26,7 +26,7 @@ app = typer.Typer(no_args_is_help=True, help="Show, change and check the setting
 @app.command()
 def show(home: Home = None, json: Json = False) -> None:
     """Show every setting with its value and where that comes from."""
-    rows = open_workspace(home).resolved.rows()
+    rows = open_workspace(home, needs_manifest=False).resolved.rows()
     record = {"settings": {name: {"value": value, "source": source} for name, value, source, _ in rows}}
     emit(record, (f"{name:18} {value!s:14} {source}" for name, value, source, _ in rows), json)
 
@@ -38,7 +38,7 @@ def get(name: str, home: Home = None) -> None:
 
     name = name.replace("-", "_")
     check_name(name)
-    value = open_workspace(home).settings.as_dict()[name]
+    value = open_workspace(home, needs_manifest=False).settings.as_dict()[name]
     print("" if value is None else value)
 
 

@@ -182,7 +182,7 @@ def list_manifests(home: Home = None, json: Json = False) -> None:
     from sapo_edge.tasks.about import SKILL_WORDS
     from sapo_edge.tasks.manifest import load_manifest, shipped_manifests
 
-    workspace = open_workspace(home)
+    workspace = open_workspace(home, needs_manifest=False)
     rows = [("shipped", name, load_manifest(name)) for name in shipped_manifests()]
     rows += [("kept", manifest.digest[:12], manifest) for manifest in workspace.membership.manifests()]
     setting = workspace.settings.manifest
@@ -202,6 +202,8 @@ def list_manifests(home: Home = None, json: Json = False) -> None:
         mark = "*" if is_used else " "
         lines.append(f"{mark} {kind:8} {printable(use)}  {named}{about}{own}")
     emit({"manifests": records}, lines, json)
+    if used is None:
+        narrate("no *: the manifest in use can't be read (`sapo config validate`), or its swarm has not sent it yet")
     if not json:
         narrate("* is what `sapo run` trains on; another one: sapo run --manifest NAME")
 

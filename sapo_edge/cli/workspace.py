@@ -14,7 +14,11 @@ LISTENER = printing(narrate)
 
 
 def open_workspace(
-    home: Path | None, flags: Mapping[str, object] | None = None, assignments: Iterable[str] | None = None
+    home: Path | None,
+    flags: Mapping[str, object] | None = None,
+    assignments: Iterable[str] | None = None,
+    *,
+    needs_manifest: bool = True,
 ) -> Workspace:
     """Resolve what a command works on, `--set` assignments too: see `sapo_edge.library.workspace.open_workspace`."""
     values = dict(flags or {})
@@ -22,7 +26,7 @@ def open_workspace(
         if values.get(name) is not None:
             raise ConfigError(f"{name} is given twice", "leave one of them out")
         values[name] = value
-    return open_silent_workspace(home, values, LISTENER)
+    return open_silent_workspace(home, values, LISTENER, needs_manifest=needs_manifest)
 
 
 def parse_assignments(assignments: Iterable[str], flag: str = "--set") -> dict[str, str]:

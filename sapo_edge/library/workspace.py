@@ -248,11 +248,14 @@ def open_workspace(
     flags: Mapping[str, object] | None = None,
     listener: Listener = Listener(),
     run: str | None = None,
+    *,
+    needs_manifest: bool = True,
 ) -> Workspace:
     """Resolve what a command works on. Creates nothing outside of the cache and uses no network.
 
     Args:
         flags: values by setting name; None where a flag is missing.
+        needs_manifest: refuse settings whose manifest can't be read. Where another one is chosen, it is None then.
         run: the run to work on instead of the current one. What it was made with counts then unless a flag says
             otherwise, whatever swarm was joined and whatever environment and file say.
     """
@@ -276,8 +279,13 @@ def open_workspace(
         manifest = membership.manifest(membership.current.manifest)
         swarm: Swarm | None = membership.current
     else:
-        manifest = find_manifest(paths, membership, resolved.settings.manifest)
-        swarm = membership.swarm_of(manifest)
+        try:
+            manifest = find_manifest(paths, membership, resolved.settings.manifest)
+            swarm = membership.swarm_of(manifest)
+        except ManifestError:
+            if needs_manifest:
+                raise
+            manifest, swarm = None, membership.current
     if manifest is not None:
         resolved = resolved.with_manifest(manifest.name, manifest.max_tokens)
     return Workspace(paths, resolved, membership, manifest, swarm, listener)

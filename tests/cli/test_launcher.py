@@ -265,6 +265,21 @@ def test_settings_are_those_of_the_next_node(launcher: ProgramLauncher, monkeypa
         launcher.set("own", "5")
 
 
+def test_a_manifest_that_is_gone_leaves_the_settings_and_another_one_to_choose(launcher: ProgramLauncher) -> None:
+    Membership(launcher.paths.state).join(PRIVATE)
+    launcher.set("theme", "nord")
+    launcher.set("manifest", "/gone/manifest.toml")
+    rows = {row.name: row for row in launcher.settings()}
+    assert rows["manifest"].value == "/gone/manifest.toml"
+    assert rows["theme"].value == launcher.setting("theme") == "nord"
+    assert launcher.swarm_against("arithmetic") == "starter"
+    listed = launcher.job("tasks", "list").run().record["manifests"]
+    assert "arithmetic" in [row["name"] for row in listed] and not any(row["used"] for row in listed)
+    assert "/gone/manifest.toml" in launcher.findings().blocked
+    launcher.set("manifest", "arithmetic")
+    assert launcher.findings().blocked != "" and "gone" not in launcher.findings().blocked
+
+
 def test_a_running_node_counts_as_consent(launcher: ProgramLauncher) -> None:
     with running(launcher.paths.state.parent, FakeNode()):
         assert launcher.consented() and launcher.ended() is None

@@ -232,7 +232,8 @@ async def test_examples_are_chosen_with_keys_and_mouse_and_shown_as_text(launche
 
 async def test_without_a_node_an_example_is_refused_and_the_chat_works(starting: FakeLauncher) -> None:
     async with open_chat(starting) as (pilot, screen):
-        await press(pilot, "escape", "y", then=lambda: "no node runs" in notices(screen.sapo))
+        await press(pilot, "escape", "y", then=lambda: "no node answers yet" in notices(screen.sapo))
+        assert "start one" not in notices(screen.sapo), "one is starting"
         turn = await ask(pilot, screen, "hello")
         assert turn.boxes[1].answer
 

@@ -121,6 +121,13 @@ async def test_own_questions_are_offered_no_open_swarm(launcher: FakeLauncher, m
         assert launcher.consents == [Consent()]
 
 
+async def test_a_narrow_terminal_shows_where_an_invite_goes_and_what_is_wrong_with_it(launcher: FakeLauncher) -> None:
+    async with checked(launcher, (60, 20)) as (pilot, app):
+        await press(pilot, "i", then=lambda: "paste sapo://join" in screen(app))
+        await paste(pilot, app, INVITE[:-4])
+        await press(pilot, "enter", then=lambda: "the invite is cut off" in screen(app) and INVITE[:20] in screen(app))
+
+
 async def test_a_narrow_terminal_scrolls_to_all_of_it(launcher: FakeLauncher) -> None:
     async with checked(launcher, (60, 20)) as (pilot, app):
         seen = ""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from textual.events import Key
 from textual.pilot import Pilot
 
 from sapo_edge.errors import ConfigError, ExitCode
@@ -15,7 +17,8 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs import quit as quitting
 from sapo_edge.tui.screens.dialogs.quit import KEPT, STOPPED, Quit
-from tests.tui.fake_launcher import FINISHED, FakeLauncher
+from sapo_edge.tui.screens.rollouts.screen import Rollouts
+from tests.tui.fake_launcher import FINISHED, KILLED, FakeLauncher
 from tests.tui.shell import Pictured, Size, Stuck, attached, following, notices, press, running, screen, until
 
 
@@ -128,6 +131,25 @@ async def test_quitting_twice_leaves_the_node_running(launcher: FakeLauncher, ke
     assert launcher.running and launcher.node.asked == [] and launcher.changes == []
 
 
+@pytest.mark.parametrize("opened", [Rollouts, Quit])
+async def test_what_is_just_opened_may_lack_its_widgets_at_the_end(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, opened: type[Rollouts | Quit]
+) -> None:
+    reached = asyncio.Event()
+
+    def on_mount(shown: Rollouts | Quit) -> None:
+        shown.app.exit(ExitCode.DONE)
+        reached.set()
+        shown.query_one("#gone")
+
+    monkeypatch.setattr(opened, "on_mount", on_mount, raising=False)
+    async with following(launcher) as (_, app):
+        # The pilot would wait for a screen that has ended.
+        app.post_message(Key("2", "2") if opened is Rollouts else Key("q", "q"))
+        await asyncio.wait_for(reached.wait(), 10)
+    assert ended(app)
+
+
 async def test_a_silent_node_can_be_left_running(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even with the setting on_quit = "stop"."""
     monkeypatch.setattr(quitting, "STOP_SECONDS", 0.3)
@@ -153,6 +175,16 @@ async def test_a_node_that_still_starts_is_stopped_once_it_answers(starting: Fak
         assert message(app) == STOPPED
     assert starting.node.asked == ["after_round"]
     finish(starting)
+
+
+async def test_a_node_that_ends_while_it_starts_is_not_told_to_save(starting: FakeLauncher) -> None:
+    async with running(starting) as (pilot, app):
+        await until(pilot, lambda: app.state.standing is Standing.STARTING and starting.starts == 1)
+        await press(pilot, "q", then=lambda: isinstance(app.screen, Quit))
+        await press(pilot, "s", then=lambda: "stops once it has started" in notices(app))
+        starting.ending = KILLED
+        await until(pilot, lambda: ended(app))
+        assert message(app).startswith("No node runs: the node was killed")
 
 
 async def test_waiting_for_a_starting_node_can_be_cut_short(starting: FakeLauncher) -> None:

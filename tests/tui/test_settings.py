@@ -220,6 +220,12 @@ async def test_a_live_setting_goes_to_the_file_and_to_the_node(launcher: FakeLau
         assert launcher.changes[-1] == ("own", None), "nothing typed is the default"
 
 
+async def test_a_result_of_several_lines_is_in_sight(launcher: FakeLauncher) -> None:
+    async with at(launcher, "model") as (pilot, app):
+        await type_over(pilot, app, "/a/model/with/a/name/of/some/length.gguf")
+        await until(pilot, lambda: "after a restart of the node" in " ".join(screen(app).replace("│", "").split()))
+
+
 async def test_choices_are_chosen_from_a_list_and_some_need_a_restart(launcher: FakeLauncher) -> None:
     async with at(launcher, "strategy") as (pilot, app):
         await pilot.press("enter")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.text import Text
 from textual.binding import Binding
+from textual.events import Paste
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 
@@ -228,6 +229,22 @@ def test_the_editor_shows_plain_lines() -> None:
     assert to_text(strict) == strict and to_questions("no answer") == '{"question": "no answer"}\n'
     assert to_text(to_questions("no answer\na | b")) == "no answer\na | b"
     assert to_text('{"question": "a | b"}') == '{"question": "a | b"}', "the answer would be b"
+    hidden = '{"question": "a\\u001b[2J\\u009b?", "answer": "b", "fold": true}'
+    assert to_text(hidden) == to_text(hidden.replace("\\u009b", "\x9b")) == hidden, "what is wrong stays visible"
+
+
+async def test_a_terminal_obeys_no_file_and_no_pasted_text(launcher: FakeLauncher, tmp_path: Path) -> None:
+    file = tmp_path / "tasks.csv"
+    file.write_text("question,answer\na\x1b]0;title\x07b\x9b2Jc,d\n")
+    async with running(launcher) as (pilot, app):
+        app.push_screen(EditQuestions(file))
+        await until(pilot, lambda: "a]0;titleb2Jc,d" in screen(app))
+        app.post_message(Paste("e\x1b[31mf"))
+        await until(pilot, lambda: "e[31mf" in screen(app))
+        assert screen(app).replace("\n", "").isprintable()
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: not isinstance(app.screen, EditQuestions))
+    assert "a\x1b]0;title\x07b\x9b2Jc,d" in file.read_text(), "it is only not shown"
 
 
 async def test_the_app_has_an_editor(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What terminals can do: plain ASCII in place of Unicode, a smallest size to draw for, notices on the desktop."""
+"""What terminals can do: ASCII in place of Unicode, no control characters, a smallest size, notices on the desktop."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ _SIMILAR = {
     "“”": '"',
 }
 """The ASCII character for each of several similar ones."""
+_CONTROLS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)))
 MAX_NOTICE = 200
 """Most characters of a notice on the desktop."""
 SMALLEST = Size(20, 5)
@@ -78,6 +79,21 @@ class AsciiFilter(LineFilter):
             return text
         # Measured as the terminal does: combining characters have no column of their own.
         return "".join(character if character.isascii() else "?" * Segment(character).cell_length for character in text)
+
+
+class ControlFilter(LineFilter):
+    """Leaves out control characters, which a terminal would obey: files that are edited and pasted text may have some.
+
+    They have no column, so nothing moves.
+    """
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        return [
+            segment
+            if segment.text.isprintable()
+            else Segment(segment.text.translate(_CONTROLS), segment.style, segment.control)
+            for segment in segments
+        ]
 
 
 def at_least_smallest(event: Event) -> Event:

@@ -146,8 +146,8 @@ class Ask(Dialog[str | None]):
             yield Static(id="wrong", markup=False)
 
     def on_mount(self) -> None:
-        for button, label in zip(self.query(Button), self._labels, strict=True):
-            button.label = label
+        for name, label in zip(self.BUTTONS, self._labels, strict=True):
+            self.query_one(f"#{name}", Button).label = label
         self.query_one("#values" if self._values else "#take" if self._text is None else "#text").focus()
         if self._text in self._values:
             self.query_one(OptionList).highlighted = list(self._values).index(self._text)

@@ -161,12 +161,12 @@ class ProgramLauncher:
             return Ended(str(error), expected=False)
 
     def settings(self) -> list[SettingRow]:
-        rows = open_workspace(self._home).resolved.rows()
+        rows = self._without_manifest().resolved.rows()
         return [SettingRow(SETTINGS[name], value, source) for name, value, source, _ in rows]
 
     def setting(self, name: str) -> Any:
         try:
-            return open_workspace(self._home).settings.as_dict()[name]
+            return self._without_manifest().settings.as_dict()[name]
         except SapoError:
             return SETTINGS[name].default
 
@@ -193,7 +193,7 @@ class ProgramLauncher:
         return SwarmCard(swarm.name, swarm.is_private, swarm.id.hex())
 
     def swarm_against(self, manifest: str) -> str:
-        workspace = open_workspace(self._home)
+        workspace = self._without_manifest()
         swarm = workspace.membership.current
         if swarm is None or workspace.is_alone:
             return ""
@@ -256,6 +256,10 @@ class ProgramLauncher:
         from sapo_edge.cli.terminal.processes import CommandJob
 
         return CommandJob(self._home, arguments, text)
+
+    def _without_manifest(self) -> Workspace:
+        """For what must work without the manifest of the settings: another one is chosen in the app, too."""
+        return open_workspace(self._home, needs_manifest=False)
 
     def _join_open_swarm(self) -> None:
         """Join the open swarm of the settings' manifest, unless the node takes part in it without that."""

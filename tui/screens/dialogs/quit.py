@@ -113,21 +113,24 @@ async def _leave(app: SapoApp) -> None:
             _keep(app, warning)
             return
         try:
-            await _stop(app)
+            said = await _stop(app)
         except SapoError as error:
             answer = await app.push_screen_wait(Quit(printable(error)))
         else:
-            app.exit(ExitCode.DONE, message=f"{STOPPED}\n{warning}".strip())
+            app.exit(ExitCode.DONE, message=f"{said}\n{warning}".strip())
             return
 
 
-async def _stop(app: SapoApp) -> None:
+async def _stop(app: SapoApp) -> str:
+    """Ask the node to stop, once it has started; what to say then."""
     if app.state.standing in (Standing.STARTING, Standing.LOOKING):
         app.notify("The node stops once it has started. Quit again to leave it running.", markup=False)
         while app.state.standing in (Standing.STARTING, Standing.LOOKING):
             await asyncio.sleep(START_SECONDS)
-    if app.state.standing is Standing.ATTACHED:
-        await app.request("stop", {"when": "after_round"}, STOP_SECONDS)
+    if app.state.standing is not Standing.ATTACHED:
+        return f"No node runs: {app.state.ended_text}."
+    await app.request("stop", {"when": "after_round"}, STOP_SECONDS)
+    return STOPPED
 
 
 async def _remember(app: SapoApp, choice: Fate) -> str:

@@ -137,6 +137,7 @@ class Company(Vertical):
         self.query_one("#wrong", Static).update(Text(text))
         self.add_class("-wrong")
         self.query_one(Input).focus()
+        self.call_after_refresh(self.query_one("#wrong").scroll_visible, animate=False)
 
     @on(OneOf.Changed)
     def explain(self) -> None:
@@ -145,6 +146,9 @@ class Company(Vertical):
         self.set_class(network == "invite", "-inviting")
         if network != "invite":
             self.remove_class("-wrong")
+        else:
+            # It has no place before this screen is laid out.
+            self.call_after_refresh(self.query_one(Input).scroll_visible, animate=False)
         self.query_one("#about", Static).update(ABOUT[network])
         shared, never = SHARED[network][roomy], "anything at all" if network == "solo" else NEVER[roomy]
         if self._choices.curves:

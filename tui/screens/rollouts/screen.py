@@ -43,7 +43,7 @@ A **rollout** is one question with all its answers. The list has those of the la
 **own**, and those of **peers** with the rewards that *your* node computed.
 
 **●** the answers differ in reward, so the model learns from the rollout. **○** all got the same reward: there is
-nothing to learn.
+nothing to learn, unless all of your own are wrong and the right one is known (setting *corrections*).
 
 **Filters**: `b` both, own or others, `t` only the task and `a` only the author of the chosen line (press again for
 all), `/` text in question or answers, `l` only those that teach, then only what the swarm gave: questions that others

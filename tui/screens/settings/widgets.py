@@ -139,7 +139,8 @@ class SettingPanel(VerticalScroll, can_focus=False):
         result.set_classes(f"-{mood}" if mood else "")
         result.update(text)
         if text:
-            result.scroll_visible(animate=False)
+            # Its lines have no place before it is laid out.
+            self.call_after_refresh(result.scroll_visible, animate=False)
 
 
 def _facts(row: SettingRow) -> Table:

@@ -82,6 +82,7 @@ MAX_BYTES = 500_000
 MARK = " | "
 """What stands between question and answer."""
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 
 
 class EditQuestions(Dialog[bool]):
@@ -160,15 +161,19 @@ def to_questions(text: str) -> str:
 def _plain(line: str) -> str:
     try:
         record = json.loads(line)
-        # An editor would break a line at any of Unicode's line ends.
-        line = line if len(line.splitlines()) == 1 else json.dumps(record)
+        # An editor would break a line at any of Unicode's line ends, and show no control character.
+        line = line if _is_shown_whole(line) else json.dumps(record)
         plain = MARK.join(str(record[name]) for name in ("question", "answer") if name in record)
         plain.encode()
         # Types matter, too: true equals 1.
         same = json.dumps(json.loads(_parsed(plain)), sort_keys=True) == json.dumps(record, sort_keys=True)
     except (ValueError, KeyError, TypeError, RecursionError):
         return line
-    return plain if same and len(plain.splitlines()) == 1 else line
+    return plain if same and _is_shown_whole(plain) else line
+
+
+def _is_shown_whole(line: str) -> bool:
+    return len(line.splitlines()) == 1 and not _CONTROL.search(line)
 
 
 def _parsed(line: str) -> str:
