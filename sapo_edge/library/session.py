@@ -19,6 +19,7 @@ from sapo_edge.library.fanout import EventFanout, Receiver
 from sapo_edge.library.workspace import Workspace
 from sapo_edge.room import Room
 from sapo_edge.state import logs
+from sapo_edge.state.durable import make_private_directory
 
 if TYPE_CHECKING:
     from sapo_edge.care.sensors import OthersLoad
@@ -198,6 +199,8 @@ def open_transport(
     from sapo_edge.swarm.member.member import Member
 
     settings = workspace.settings
+    known_peers = workspace.membership.known_peers(swarm)
+    make_private_directory(known_peers.parent)
     config = SwarmConfig(
         Identity(secret),
         source.manifest,
@@ -212,7 +215,7 @@ def open_transport(
         volunteers=settings.relay == "public",
         upload=settings.upload,
         download=settings.download,
-        known_peers=workspace.paths.state / "peers.json",
+        known_peers=known_peers,
         dht_nodes=workspace.dht_nodes,
         ports=workspace.paths.state / "ports.json",
         asked=workspace.paths.state / "asked-to-relay",

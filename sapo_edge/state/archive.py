@@ -53,7 +53,7 @@ _SETTINGS = ("config/config.toml", "config/keys.toml")
 _JOURNAL = ("journal", "journal.sqlite")
 # Of each run, beside its journal.
 _OF_RUN = ("checkpoints", "origin.json", "pool", "rollback.json")
-_KEPT = ("consent.json", "current-run", "manifests", "peers.json", "ports.json", "swarms.json")
+_KEPT = ("consent.json", "current-run", "manifests", "peers", "ports.json", "swarms.json")
 _PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _MAX_PARTS = 8
 # The end of a ZIP file without a comment: signature, two numbers of disks, two of entries, bytes and place of the list.

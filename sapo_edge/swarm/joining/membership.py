@@ -41,6 +41,7 @@ class Membership:
     def __init__(self, state: Path) -> None:
         self._file = state / "swarms.json"
         self.kept = state / "manifests"
+        self._peers = state / "peers"
         self.swarms: tuple[Swarm, ...] = ()
         self.current: Swarm | None = None
         self.alone = False
@@ -69,10 +70,18 @@ class Membership:
         return swarm
 
     def leave(self) -> Swarm | None:
-        """Leave the joined swarm, if any, and forget it, including its key; returns it. The node then works alone."""
+        """Leave the joined swarm, if any, and forget it, key and members too; returns it. The node then works alone."""
         left = self.current
         self._write(tuple(swarm for swarm in self.swarms if swarm != left), None, True)
+        if left is not None:
+            known = self.known_peers(left)
+            with reported("remove", known):
+                known.unlink(missing_ok=True)
         return left
+
+    def known_peers(self, swarm: Swarm) -> Path:
+        """The file that remembers a swarm's members and their addresses."""
+        return self._peers / f"{swarm.id.hex()}.json"
 
     def find(self, name: str) -> Swarm:
         """A known swarm by its name, or by at least `MIN_DIGITS` digits of its id."""

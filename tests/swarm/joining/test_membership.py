@@ -63,6 +63,17 @@ def test_a_node_is_in_the_open_swarm_then_in_the_joined_one_then_in_none(tmp_pat
     assert again.leave() is None
 
 
+def test_members_are_remembered_by_swarm_and_forgotten_with_theirs(tmp_path: Path) -> None:
+    membership = Membership(tmp_path)
+    other, left = (membership.join(swarm) for swarm in (Swarm.of(NINE), Swarm.of(NINE, (HERE,), KEY)))
+    files = [membership.known_peers(swarm) for swarm in (other, left)]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("{}")
+    membership.leave()
+    assert [file.exists() for file in files] == [True, False]
+
+
 def test_own_questions_are_in_no_swarm_until_one_is_joined(tmp_path: Path) -> None:
     membership = Membership(tmp_path)
     assert membership.swarm_of(QUESTIONS) is None and membership.swarm_of(OWN) == Swarm.of(OWN)

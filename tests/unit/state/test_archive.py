@@ -46,7 +46,7 @@ def paths(tmp_path: Path) -> Paths:
     (paths.state / "sapo-edge.log").write_text("private")
     (paths.checkpoints / "round-000001.damaged").mkdir()
     (paths.checkpoints / "round-000001.damaged" / "old").write_text("old")
-    (paths.state / "peers.json").symlink_to("/etc/passwd")
+    (paths.state / "ports.json").symlink_to("/etc/passwd")
     return paths
 
 
