@@ -159,7 +159,9 @@ def preview(
         samples = _answers(workspace, tasks, answers)
         answered = zip(tasks, samples, strict=True)
         rewards = [[source.score(task, sample.text) for sample in group] for task, group in answered]
-    result, records = _result(rewards), _records(tasks, samples, rewards)
+        corrects = workspace.settings.corrections == "on"
+        known = [corrects and source.right_answer(task) is not None for task in tasks]
+    result, records = _result(rewards, known), _records(tasks, samples, rewards)
     if json:
         advice = _advice(result, len(tasks))
         print_json({"manifest": manifest.name, "prompt": shown, **result, "advice": advice, "questions": records})
@@ -172,7 +174,8 @@ def preview(
             print(f"{number:3} x  {reward:4.2f}  {printable(text)}")
     asked = counted(len(tasks), "question")
     print(f"\nright        {result['success']:.0%} of {counted(len(tasks) * answers, 'answer')}")
-    print(f"to learn     {result['informative']} of {asked} with both better and worse answers")
+    more = f", {result['corrected']} more by their known answer" if result["corrected"] else ""
+    print(f"to learn     {result['informative']} of {asked} with both better and worse answers{more}")
     narrate(_advice(result, len(tasks)))
 
 
@@ -275,8 +278,8 @@ def _answers(workspace: Workspace, tasks: tuple[Task, ...], answers: int) -> lis
             )
 
 
-def _result(rewards: list[list[float]]) -> dict[str, Any]:
-    """Share of right answers, mean reward, and number of groups that have a gradient."""
+def _result(rewards: list[list[float]], known: list[bool]) -> dict[str, Any]:
+    """Share of right answers, mean reward, and number of groups that teach, by themselves or by a known answer."""
     from sapo_edge.advantage import informative
 
     every = [reward for group in rewards for reward in group]
@@ -284,6 +287,10 @@ def _result(rewards: list[list[float]]) -> dict[str, Any]:
         "success": sum(reward == 1.0 for reward in every) / len(every),
         "reward": sum(every) / len(every),
         "informative": sum(informative(group) for group in rewards),
+        "corrected": sum(
+            is_known and group[0] < 1.0 and not informative(group)
+            for group, is_known in zip(rewards, known, strict=True)
+        ),
     }
 
 
@@ -304,10 +311,12 @@ def _advice(result: dict[str, Any], groups: int) -> str:
     if result["success"] == 1.0:
         return "the model is always right: there is nothing to learn; ask harder questions"
     if not result["reward"]:
-        remedy = "the head start of a run may cure that; else ask easier questions or show more worked examples"
-        return f"the model is never right: rewards teach it nothing; {remedy}"
-    if not result["informative"]:
+        if result["corrected"]:
+            return "the model is never right yet; a run begins with the right answers: train on it"
+        remedy = "ask easier questions or show more worked examples"
+        return f"the model is never right, and no right answer is known: nothing teaches it; {remedy}"
+    if not (teaching := result["informative"] + result["corrected"]):
         return "all answers to a question earn the same: nothing is learned from them; ask more questions to be sure"
-    if 4 * result["informative"] < groups:
+    if 4 * teaching < groups:
         return "few questions have both better and worse answers: it will learn slowly; worked examples may help"
     return "there is something to learn: train on it"

@@ -173,7 +173,11 @@ def test_preview_shows_prompt_answers_and_what_there_is_to_learn(sapo: Command, 
     assert len({asked["question"] for asked in record["questions"]}) == 3
     assert int(first["expected"]) == int(first["question"].split()[0]) + 1
     assert [len(asked["answers"]) for asked in record["questions"]] == [2, 2, 2]
-    assert 0 <= record["success"] <= record["reward"] <= 1 and 0 <= record["informative"] <= 3
+    assert 0 <= record["success"] <= record["reward"] <= 1
+    assert record["informative"] + record["corrected"] == 3, "an untrained model is not always right; answers are known"
+    assert record["advice"].endswith("train on it")
+    alone = sapo(*arguments, "--questions", "3", "--answers", "2", "--set", "corrections=off", "--json").ok().record
+    assert alone["informative"] == record["informative"] and not alone["corrected"]
     assert not (tmp_path / "home" / "state").exists()
 
 

@@ -42,7 +42,7 @@ CHECKED = JobResult(
 TRIED = JobResult(
     {
         "prompt": "<|user|>What is 3 + 4?", "advice": "there is something to learn: train on it", "success": 0.25,
-        "informative": 1,
+        "informative": 1, "corrected": 0,
         "questions": [
             {
                 "question": "What is [b]3[/b] + 4?", "expected": "7",

@@ -82,8 +82,8 @@ def preview_text(record: Mapping[str, Any]) -> Text:
     text = Text().append(f"{printable(record['advice'])}\n\n", "bold")
     text.append(f"right answers: {record['success']:.0%} of {answers}\n")
     asked = counted(len(questions), "question")
-    text.append(f"something to learn from: {record['informative']} of {asked}")
-    text.append(", whose answers are partly right and partly wrong\n", "dim")
+    text.append(f"something to learn from: {record['informative'] + record['corrected']} of {asked}")
+    text.append(", by better and worse answers, or by the known right one\n", "dim")
     for question in questions:
         text.append(f"\n{printable(question['question'], lines=True)}\n", "bold")
         text.append(f"  expected: {printable(question['expected'])}\n", "dim")
