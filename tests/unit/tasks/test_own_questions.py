@@ -404,6 +404,16 @@ def test_worked_examples_are_neither_trained_on_nor_held_out(tmp_path: Path) -> 
     assert shown.isdisjoint(question.question for question in inside(manifest))
 
 
+def test_a_worked_example_that_the_manifest_itself_has_is_not_asked_either(tmp_path: Path) -> None:
+    records = [{"question": f"{number}?", "answer": str(number)} for number in range(20)]
+    examples = "".join(f'[[examples]]\nquestion = "{number}?"\nanswer = "{number}"\n' for number in range(8))
+    source = TaskSource(load_manifest(write(tmp_path, *records, manifest=MANIFEST + examples)))
+    split = source.own["mine"]
+    assert {question.question for part in split for question in part} == {f"{number}?" for number in range(8, 20)}
+    with pytest.raises(ManifestError, match="no question to train on"):
+        TaskSource(load_manifest(write(tmp_path, *records[:8], manifest=MANIFEST + examples)))
+
+
 @pytest.mark.parametrize(
     ("check", "expected", "right", "wrong"),
     [
