@@ -76,7 +76,7 @@ def resolve_questions(raw: dict[str, Any], where: str, directory: Path | None, s
         if path is not None and store is not None:
             task["questions"], examples = import_questions(path, store, wanted)
         else:
-            pairs = [pair[:2] for pair in read_questions(path)] if path else _read_tables(where, questions)
+            pairs = [pair[:2] for pair in read_questions(path)] if path else read_listed(where, questions)
             kept = [question for question, is_example in pairs if not is_example]
             examples = [question for question, is_example in pairs if is_example] + _choose_examples(kept, wanted)
             texts = {question.question for question in examples}
@@ -298,7 +298,7 @@ def _named(where: str, name: str, directory: Path | None) -> Path:
     return directory / name
 
 
-def _read_tables(where: str, tables: object) -> list[tuple[OwnQuestion, bool]]:
+def read_listed(where: str, tables: object) -> list[tuple[OwnQuestion, bool]]:
     listed = isinstance(tables, list) and 1 <= len(tables) <= MAX_QUESTIONS
     remedy = f'write questions = "tasks.jsonl", or 1 to {MAX_QUESTIONS} tables'
     require(listed, f"{where}: questions is neither a file nor a list of tables", remedy)
