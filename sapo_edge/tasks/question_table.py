@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from sapo_edge.errors import ManifestError
-from sapo_edge.tasks.texts import require
+from sapo_edge.tasks.texts import require, tidy
 
 DELIMITERS = ",;\t"
 """Where a comma separates decimals, spreadsheets write semicolons."""
@@ -46,7 +46,7 @@ def read_rows(
         begin = rows.line_num + 1
         for row in rows:
             begin, place = rows.line_num + 1, f"{where}, line {rows.line_num}"
-            cells = [cell.strip() for cell in row]
+            cells = [tidy(cell) for cell in row]
             fits = not any(cells[len(columns) :])
             require(fits, f"{place} has more cells than the first line", 'put texts that have a delimiter in "quotes"')
             if any(cells):

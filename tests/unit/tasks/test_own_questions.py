@@ -170,8 +170,13 @@ def table(path: Path, records: Sequence[Mapping[str, Any]], delimiter: str = ","
     return path
 
 
-@pytest.mark.parametrize(("delimiter", "ending"), [(",", "\r\n"), (";", "\r\n"), ("\t", "\n")])
-def test_a_table_has_the_questions_that_lines_of_json_have(tmp_path: Path, delimiter: str, ending: str) -> None:
+@pytest.mark.parametrize(
+    ("delimiter", "ending", "within"),
+    [(",", "\r\n", "\n"), (";", "\r\n", "\r\n"), ("\t", "\n", "\n"), (",", "\r", "\r")],
+)
+def test_a_table_has_the_questions_that_lines_of_json_have(
+    tmp_path: Path, delimiter: str, ending: str, within: str
+) -> None:
     records: list[dict[str, Any]] = [
         {"question": 'Say "a, b; c"', "answer": "a,\nb", "fold": True, "split": "example"},
         {"question": "1 + 1 =?", "answer": "2", "check": "number", "tolerance": 0.5},
@@ -182,6 +187,7 @@ def test_a_table_has_the_questions_that_lines_of_json_have(tmp_path: Path, delim
     ]
     write(tmp_path, *records)
     expected = [pair[:2] for pair in read_questions(tmp_path / "tasks.jsonl")]
+    records[0]["answer"] = f"a,{within}b"
     path = table(tmp_path / "Tasks.CSV", records, delimiter, ending)
     assert [pair[:2] for pair in read_questions(path)] == expected
     path = write(tmp_path, manifest=MANIFEST.replace("tasks.jsonl", "Tasks.CSV"))
