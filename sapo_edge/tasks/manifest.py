@@ -319,7 +319,8 @@ def _read_text(path: Path) -> str:
         raise ManifestError(f"{path} can't be read: {error.strerror}", "check the path and its permissions") from error
     require(len(data) <= MAX_FILE_BYTES, f"{path} is too large", f"keep it below {MAX_FILE_BYTES} bytes")
     try:
-        return data.decode("utf-8")
+        # Editors on Windows start a file with a byte order mark, which TOML does not allow.
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ManifestError(f"{path} is not UTF-8", "save it as UTF-8") from error
 

@@ -83,6 +83,8 @@ def test_a_manifest_loads_from_a_file(tmp_path: Path) -> None:
         == load_manifest(str(file))
         == Manifest("test", (TaskEntry("sums", "chain_sum", reading="fit"),))
     )
+    file.write_text(HEAD + TASK, "utf-8-sig")
+    assert load_manifest(file).name == "test", "Windows' editors write a byte order mark"
     with pytest.raises(ManifestError) as caught:
         load_manifest("startr")
     assert "did you mean starter" in caught.value.remedy
