@@ -334,8 +334,10 @@ def parse_question(record: object) -> tuple[OwnQuestion, bool]:
         require(compile_pattern(check.pattern) is not None, "pattern is not valid, or needs too much memory", remedy)
     split = record.get("split", "")
     is_example = split == EXAMPLE
-    question = OwnQuestion(record["question"], check.text_of(record["answer"]), check, "" if is_example else split)
-    return question, is_example
+    answer = check.text_of(record["answer"])
+    remedy = 'write it between quotes; a list needs "check": "set" or "lines", an object "json" or "calls"'
+    require(isinstance(answer, str), "answer is not text", remedy)
+    return OwnQuestion(record["question"], answer, check, "" if is_example else split), is_example
 
 
 def _remedy(option: str) -> str:

@@ -224,6 +224,16 @@ def test_no_table_is_an_error_of_another_kind(data: bytes, named: bool) -> None:
             assert set(record) <= {"question", "answer"}
 
 
+@pytest.mark.parametrize(("answer", "checks"), [([2, 3], ("set", "lines")), ({"room": "hall"}, ("json",))])
+def test_a_list_or_an_object_is_told_which_checks_take_it(tmp_path: Path, answer: object, checks: list[str]) -> None:
+    record = {"question": "?", "answer": answer}
+    with pytest.raises(ManifestError, match="answer is not text") as caught:
+        load_manifest(write(tmp_path, record))
+    for check in checks:
+        assert f'"{check}"' in caught.value.remedy
+        load_manifest(write(tmp_path, {**record, "check": check}))
+
+
 @fails_without("tasks/question_file.py", "        elif len(held) == MAX_HELD:\n            break\n")
 @pytest.mark.parametrize(("content", "message", "remedy"), [
     ('{"question": "a", "answer": "b"}'.encode("utf-16"), "is UTF-16", "save it as UTF-8"),
