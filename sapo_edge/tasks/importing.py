@@ -123,7 +123,7 @@ class Importer:
         except (ConfigError, DataError) as error:
             if result.rows >= MAX_TRIED:
                 raise
-            self._unknown = error
+            self._unknown = self._unknown or error
             result.left_out["it lacks a column"] += 1
         return result.columns is not None
 

@@ -214,8 +214,8 @@ def _contents(
     else:
         for number, row in read_parquet(path, names or (*KEYS, *NAMES)):
             # A table has columns for other uses as well, which are no mistake as a mistyped key is.
-            is_own = names is None and guess_columns(row) == FORMS[0]
-            yield number, {key: value for key, value in row.items() if key in KEYS} if is_own else row
+            own = KEYS if guess_columns(row) == FORMS[0] else (*KEYS, *NAMES)
+            yield number, {key: value for key, value in row.items() if key in own} if names is None else row
 
 
 def _is_lines(path: Path) -> bool:
