@@ -247,8 +247,7 @@ def _lines(file: io.BufferedReader, where: str) -> Iterator[tuple[int, bytes]]:
     require(file.peek(2)[:2] not in (b"\xff\xfe", b"\xfe\xff"), f"{where} is UTF-16", "save it as UTF-8")
     if file.peek(3)[:3] == b"\xef\xbb\xbf":
         file.read(3)
-    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), start=1):
-        require(len(line) <= MAX_LINE, f"{where}, line {number} is too long", "shorten its texts")
+    for number, line in enumerate(_beginnings(file), start=1):
         if held is None or not line.strip():
             yield from [(number, line)] if line.strip() else []
             continue
@@ -264,7 +263,17 @@ def _lines(file: io.BufferedReader, where: str) -> Iterator[tuple[int, bytes]]:
     require(not held, f"{where} has no JSON objects", remedy)
 
 
+def _beginnings(file: io.BufferedReader) -> Iterator[bytes]:
+    """The lines; of one that is too long its first `MAX_LINE` bytes and one more."""
+    before = b"\n"
+    while part := file.readline(MAX_LINE + 1):
+        if before.endswith(b"\n"):
+            yield part
+        before = part
+
+
 def _parse(line: bytes, where: str) -> object:
+    require(len(line) <= MAX_LINE, f"{where} is too long", "shorten its texts")
     try:
         text = line.decode("utf-8").strip()
     except UnicodeDecodeError as error:

@@ -278,7 +278,9 @@ def test_a_strangers_question_without_end_takes_little_memory(tmp_path: Path) ->
     "tasks/question_table.py", 'iter(lambda: text.readline(MAX_LINE), "")', 'iter(lambda: text.readline(), "")'
 )
 @pytest.mark.parametrize(("name", "head", "message"), [
-    ("a.jsonl", b"", "line 1 is too long"),
+    ("a.jsonl", b"", "has no JSON objects"),
+    ("a.jsonl", b"{", "line 1 is too long"),
+    ("a.jsonl", b"[{", "is one JSON list"),
     ("a.csv", b"", "field larger than field limit"),
     ("a.csv", b"question,answer\n", "field larger than field limit"),
 ])  # fmt: skip
