@@ -328,7 +328,8 @@ def parse_question(record: object) -> tuple[OwnQuestion, bool]:
     assert isinstance(record, dict)
     for key in record:
         if key not in KEYS:
-            raise ManifestError(f"unknown key {shorten(key)}", nearest(str(key), KEYS))
+            remedy = f"leave it out, as `sapo tasks import` does, or correct it: {nearest(str(key), KEYS)}"
+            raise ManifestError(f"unknown key {shorten(key)}", remedy)
     for key in ("question", "answer"):
         require(key in record, f"it has no {key}", "each needs a question and its answer")
     name = record.get("check", "exact")

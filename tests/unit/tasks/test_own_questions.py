@@ -216,6 +216,16 @@ def test_errors_of_a_table_name_its_lines(tmp_path: Path, content: bytes, messag
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize(("content", "remedy"), [
+    ("question,answer,notes\nWhy?,1,mine\n", "leave it out"),
+    ("question,answer,check,choices\nA or B?,A,choice,A;B\n", "with | between"),
+])  # fmt: skip
+def test_what_spreadsheets_have_besides_is_told_its_remedy(tmp_path: Path, content: str, remedy: str) -> None:
+    (tmp_path / "tasks.csv").write_text(content)
+    (mistake,) = find_mistakes_in(tmp_path / "tasks.csv")
+    assert remedy in mistake.remedy
+
+
 @settings(max_examples=60)
 @given(st.binary(max_size=60), st.booleans())
 def test_no_table_is_an_error_of_another_kind(data: bytes, named: bool) -> None:
