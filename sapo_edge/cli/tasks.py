@@ -91,7 +91,7 @@ def check(
         manifest, placed = read_own(file, Paths.default(home).questions)
     except ManifestError as error:
         raise _with_all_mistakes(error, file, as_json=json) from error
-    workspace = open_workspace(home, {"model": model})
+    workspace = open_workspace(home, {"manifest": str(file), "model": model})
     try:
         with closing(_Prompts(workspace)) as prompts:
             room: Room | None = prompts.room(workspace.own_max_tokens or manifest.max_tokens)

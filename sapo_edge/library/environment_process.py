@@ -137,7 +137,7 @@ def turns_of(task: Any) -> list[dict[str, str]]:
 
 def question_of(task: Any) -> str:
     """The text that is asked, as an import writes it."""
-    from sapo_edge.tasks.importing import tidy
+    from sapo_edge.tasks.texts import tidy
 
     return str(tidy(next((turn["content"] for turn in reversed(turns_of(task)) if turn["role"] == "user"), "")))
 

@@ -123,7 +123,7 @@ class Choice(Check):
     option: ClassVar[str] = "choices"
 
     def __post_init__(self) -> None:
-        remedy = f"list 2 to {MAX_CHOICES} different texts"
+        remedy = f"list 2 to {MAX_CHOICES} different texts, in a table's cell with | between them"
         listed = isinstance(self.choices, list | tuple) and 2 <= len(self.choices) <= MAX_CHOICES
         require(listed, f"choices is not a list of 2 to {MAX_CHOICES} texts", remedy)
         choices = tuple(check_text("a choice", choice, MAX_CHOICE_BYTES) for choice in self.choices)

@@ -26,7 +26,7 @@ from sapo_edge.tasks.columns import Columns, guess_columns, own_keys, read_row
 from sapo_edge.tasks.question_data import MAX_DATA_BYTES, MAX_DATA_QUESTIONS
 from sapo_edge.tasks.question_file import parse_question
 from sapo_edge.tasks.questions import SPLITS, OwnQuestion
-from sapo_edge.tasks.texts import MAX_TEXT_BYTES, check_text
+from sapo_edge.tasks.texts import MAX_TEXT_BYTES, check_text, tidy
 
 FILES = ("manifest.toml", "tasks.jsonl")
 """What an import writes, as `sapo tasks new` does."""
@@ -123,7 +123,7 @@ class Importer:
         except (ConfigError, DataError) as error:
             if result.rows >= MAX_TRIED:
                 raise
-            self._unknown = error
+            self._unknown = self._unknown or error
             result.left_out["it lacks a column"] += 1
         return result.columns is not None
 
@@ -245,10 +245,6 @@ def as_record(question: OwnQuestion) -> dict[str, Any]:
 def _manifest(name: str, system: str) -> str:
     turn = {"system": system} if system else {}
     return tomlkit.dumps({"name": name, "max_tokens": 256, **turn, "tasks": [{"name": "mine", "questions": FILES[1]}]})
-
-
-def tidy(text: Any) -> Any:
-    return text.replace("\r\n", "\n").replace("\r", "\n").strip() if isinstance(text, str) else text
 
 
 def _reason(error: ManifestError) -> str:

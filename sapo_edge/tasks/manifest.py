@@ -261,7 +261,7 @@ class Manifest:
         if path.suffix.lower() in SUFFIXES:
             tables = {"name": name_like(path.stem), "tasks": [{"name": "mine", "questions": path.name}]}
             return cls._from_tables(tables, str(path), path.parent, store)
-        return cls._from_tables(_parse_tables(_read_text(path), str(path)), str(path), path.parent, store)
+        return cls._from_tables(read_tables(path), str(path), path.parent, store)
 
     def entry_at(self, fraction: float) -> TaskEntry:
         """The entry at a fraction in [0, 1) of the cumulative weights: a uniform fraction draws by weight."""
@@ -308,7 +308,13 @@ def load_manifest(name_or_path: str | Path, store: Path | None = None) -> Manife
 
 def read_tables(path: Path) -> dict[str, Any]:
     """The tables of a manifest's file, which may be anything that TOML can hold."""
-    return _parse_tables(_read_text(path), str(path))
+    try:
+        return _parse_tables(_read_text(path), str(path))
+    except ManifestError as error:
+        if path.suffix.lower() == ".toml":
+            raise
+        endings = f"a manifest's name ends in .toml, that of a file of questions in {', '.join(SUFFIXES)}"
+        raise ManifestError(error.message, f"{error.remedy}; {endings}") from error
 
 
 def _read_text(path: Path) -> str:
@@ -319,7 +325,8 @@ def _read_text(path: Path) -> str:
         raise ManifestError(f"{path} can't be read: {error.strerror}", "check the path and its permissions") from error
     require(len(data) <= MAX_FILE_BYTES, f"{path} is too large", f"keep it below {MAX_FILE_BYTES} bytes")
     try:
-        return data.decode("utf-8")
+        # Editors on Windows start a file with a byte order mark, which TOML does not allow.
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ManifestError(f"{path} is not UTF-8", "save it as UTF-8") from error
 

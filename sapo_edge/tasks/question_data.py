@@ -23,7 +23,7 @@ import msgpack
 from sapo_edge.errors import ManifestError, StateError
 from sapo_edge.state.durable import make_private_directory, reported
 from sapo_edge.tasks.checks import Code
-from sapo_edge.tasks.questions import SPLITS, OwnQuestion, SplitQuestions, mark_of, split_places
+from sapo_edge.tasks.questions import SPLITS, OwnQuestion, SplitQuestions, mark_of, require_training, split_places
 from sapo_edge.tasks.texts import MAX_TEXT_BYTES, require
 
 MAX_DATA_QUESTIONS = 200_000
@@ -159,9 +159,7 @@ def open_questions(data: QuestionData, store: Path | None, shown: Set[str]) -> S
             parts = split_places(marks(file))
     except (ManifestError, ValueError, LookupError, TypeError) as error:
         raise StateError(f"{path} is damaged: {error}", "remove it; it is fetched or made again") from error
-    split = SplitQuestions(*(StoredQuestions(path, spans, places) for places in parts))
-    require(bool(split.train), "the manifest has no question to train on", "add questions that are not held out")
-    return split
+    return require_training(SplitQuestions(*(StoredQuestions(path, spans, places) for places in parts)))
 
 
 def remove_unused(store: Path, pattern: str) -> None:

@@ -76,7 +76,7 @@ def resolve_questions(raw: dict[str, Any], where: str, directory: Path | None, s
         if path is not None and store is not None:
             task["questions"], examples = import_questions(path, store, wanted)
         else:
-            pairs = [pair[:2] for pair in read_questions(path)] if path else _read_tables(where, questions)
+            pairs = [pair[:2] for pair in read_questions(path)] if path else read_listed(where, questions)
             kept = [question for question, is_example in pairs if not is_example]
             examples = [question for question, is_example in pairs if is_example] + _choose_examples(kept, wanted)
             texts = {question.question for question in examples}
@@ -214,8 +214,8 @@ def _contents(
     else:
         for number, row in read_parquet(path, names or (*KEYS, *NAMES)):
             # A table has columns for other uses as well, which are no mistake as a mistyped key is.
-            is_own = names is None and guess_columns(row) == FORMS[0]
-            yield number, {key: value for key, value in row.items() if key in KEYS} if is_own else row
+            own = KEYS if guess_columns(row) == FORMS[0] else (*KEYS, *NAMES)
+            yield number, {key: value for key, value in row.items() if key in own} if names is None else row
 
 
 def _is_lines(path: Path) -> bool:
@@ -247,8 +247,7 @@ def _lines(file: io.BufferedReader, where: str) -> Iterator[tuple[int, bytes]]:
     require(file.peek(2)[:2] not in (b"\xff\xfe", b"\xfe\xff"), f"{where} is UTF-16", "save it as UTF-8")
     if file.peek(3)[:3] == b"\xef\xbb\xbf":
         file.read(3)
-    for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), start=1):
-        require(len(line) <= MAX_LINE, f"{where}, line {number} is too long", "shorten its texts")
+    for number, line in enumerate(_beginnings(file), start=1):
         if held is None or not line.strip():
             yield from [(number, line)] if line.strip() else []
             continue
@@ -264,7 +263,17 @@ def _lines(file: io.BufferedReader, where: str) -> Iterator[tuple[int, bytes]]:
     require(not held, f"{where} has no JSON objects", remedy)
 
 
+def _beginnings(file: io.BufferedReader) -> Iterator[bytes]:
+    """The lines; of one that is too long its first `MAX_LINE` bytes and one more."""
+    before = b"\n"
+    while part := file.readline(MAX_LINE + 1):
+        if before.endswith(b"\n"):
+            yield part
+        before = part
+
+
 def _parse(line: bytes, where: str) -> object:
+    require(len(line) <= MAX_LINE, f"{where} is too long", "shorten its texts")
     try:
         text = line.decode("utf-8").strip()
     except UnicodeDecodeError as error:
@@ -298,7 +307,7 @@ def _named(where: str, name: str, directory: Path | None) -> Path:
     return directory / name
 
 
-def _read_tables(where: str, tables: object) -> list[tuple[OwnQuestion, bool]]:
+def read_listed(where: str, tables: object) -> list[tuple[OwnQuestion, bool]]:
     listed = isinstance(tables, list) and 1 <= len(tables) <= MAX_QUESTIONS
     remedy = f'write questions = "tasks.jsonl", or 1 to {MAX_QUESTIONS} tables'
     require(listed, f"{where}: questions is neither a file nor a list of tables", remedy)
@@ -319,7 +328,8 @@ def parse_question(record: object) -> tuple[OwnQuestion, bool]:
     assert isinstance(record, dict)
     for key in record:
         if key not in KEYS:
-            raise ManifestError(f"unknown key {shorten(key)}", nearest(str(key), KEYS))
+            remedy = f"leave it out, as `sapo tasks import` does, or correct it: {nearest(str(key), KEYS)}"
+            raise ManifestError(f"unknown key {shorten(key)}", remedy)
     for key in ("question", "answer"):
         require(key in record, f"it has no {key}", "each needs a question and its answer")
     name = record.get("check", "exact")
@@ -334,8 +344,10 @@ def parse_question(record: object) -> tuple[OwnQuestion, bool]:
         require(compile_pattern(check.pattern) is not None, "pattern is not valid, or needs too much memory", remedy)
     split = record.get("split", "")
     is_example = split == EXAMPLE
-    question = OwnQuestion(record["question"], check.text_of(record["answer"]), check, "" if is_example else split)
-    return question, is_example
+    answer = check.text_of(record["answer"])
+    remedy = 'write it between quotes; a list needs "check": "set" or "lines", an object "json" or "calls"'
+    require(isinstance(answer, str), "answer is not text", remedy)
+    return OwnQuestion(record["question"], answer, check, "" if is_example else split), is_example
 
 
 def _remedy(option: str) -> str:

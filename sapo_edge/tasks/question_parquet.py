@@ -38,6 +38,8 @@ MAX_CLAIMED_ROWS = 100_000_000
 MAX_FOOTER_BYTES = 8 * 1024 * 1024
 """Longest description of a file at its end."""
 MAX_COLUMNS = 1000
+MAX_OTHERS, MAX_NAME = 20, 100
+"""Most columns that are named without being read, and the longest such name."""
 MEMORY = 2 * 1024**3
 """Bytes of address space of the process, of which pyarrow itself takes a part."""
 SILENT_SECONDS = 60.0
@@ -53,6 +55,7 @@ def read_parquet(path: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[s
     """The rows of a file: each with its number, from 1, and its values by column; empty values are left out.
 
     Of the columns in `names` those are read that hold texts, numbers, truth values, lists of them, or conversations.
+    The first rows name others, with None, so that an error can say what there is.
     A row of more than `MAX_ROW` bytes is empty. Others may have an option's column for something else: it is left out.
 
     Raises:
@@ -167,11 +170,13 @@ def _write_rows(path: str, names: Sequence[str], output: IO[bytes]) -> None:
     present = printable(", ".join(field.name for field in file.schema_arrow)[:200]) or "none"
     require(bool(columns), f"has none of the columns {', '.join(names)}", f"name its columns; it has: {present}")
     packer = msgpack.Packer()
+    others = [name for name in file.schema_arrow.names if name not in names and len(name) <= MAX_NAME][:MAX_OTHERS]
     for batch in file.iter_batches(batch_size=BATCH, columns=columns, use_threads=False):
         for position in range(batch.num_rows):
             # Lists may have many values in few bytes, and each of them costs this process's parent more.
-            row = packer.pack(_row(batch, position, columns))
+            row = packer.pack(_row(batch, position, columns) | dict.fromkeys(others))
             output.write(row if len(row) <= MAX_ROW else packer.pack({}))
+        others = []
     output.flush()
 
 

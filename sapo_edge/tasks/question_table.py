@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from sapo_edge.errors import ManifestError
-from sapo_edge.tasks.texts import require
+from sapo_edge.tasks.texts import require, tidy
 
 DELIMITERS = ",;\t"
 """Where a comma separates decimals, spreadsheets write semicolons."""
@@ -30,6 +30,7 @@ def read_rows(
     with more cells than the first.
     """
     text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+    begin = 1
     try:
         first = text.readline(MAX_LINE)
         delimiter = max(DELIMITERS, key=first.count)
@@ -42,9 +43,10 @@ def read_rows(
         named = [name for name in columns if name]
         twice = f"{where} has two columns of one name"
         require(len(named) == len(set(named)), twice, "name each column once; a column without a name is left out")
+        begin = rows.line_num + 1
         for row in rows:
-            place = f"{where}, line {rows.line_num}"
-            cells = [cell.strip() for cell in row]
+            begin, place = rows.line_num + 1, f"{where}, line {rows.line_num}"
+            cells = [tidy(cell) for cell in row]
             fits = not any(cells[len(columns) :])
             require(fits, f"{place} has more cells than the first line", 'put texts that have a delimiter in "quotes"')
             if any(cells):
@@ -53,7 +55,9 @@ def read_rows(
     except UnicodeDecodeError as error:
         raise ManifestError(f"{where} is not UTF-8", 'save it as "CSV UTF-8"') from error
     except csv.Error as error:
-        raise ManifestError(f"{where}, line {rows.line_num} is not valid CSV: {error}", "correct the line") from error
+        # A quote that nothing ends takes in the lines behind it, so the place of the error says nothing.
+        remedy = 'correct the row that begins there: end the "quotes" around a text, and double those inside of it'
+        raise ManifestError(f"{where}, line {begin} is not valid CSV: {error}", remedy) from error
 
 
 def _value(column: str, cell: str) -> Any:

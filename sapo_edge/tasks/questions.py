@@ -100,6 +100,12 @@ def split_questions(questions: Sequence[OwnQuestion]) -> SplitQuestions:
     return SplitQuestions(*(tuple(questions[place] for place in places) for places in split_places(marks)))
 
 
+def require_training(split: SplitQuestions) -> SplitQuestions:
+    """The same, if there is a question to train on."""
+    require(bool(split.train), "the manifest has no question to train on", "add questions that are not held out")
+    return split
+
+
 def split_places(marks: Iterable[tuple[bytes, str]]) -> tuple[list[int], list[int], list[int]]:
     """The places of the questions that are trained on, for validation, and for the test, by marks and splits."""
     sets: dict[str, dict[bytes, int]] = {split: {} for split in SPLITS}

@@ -10,10 +10,9 @@ from typing import Any
 
 from sapo_edge.errors import ManifestError
 from sapo_edge.policy import Prompt
-from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG, extract_answer
+from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.checks import Code, folded
 from sapo_edge.tasks.manifest import Manifest, read_tables
-from sapo_edge.tasks.question_data import QuestionData
 from sapo_edge.tasks.question_file import (
     BY_DIGEST,
     MAX_MISTAKES,
@@ -21,9 +20,11 @@ from sapo_edge.tasks.question_file import (
     find_mistakes_in,
     is_beside,
     place_name,
+    read_listed,
     read_questions,
 )
 from sapo_edge.tasks.questions import OwnQuestion
+from sapo_edge.tasks.readings import FIT, read
 
 SPARE = 8
 """Tokens that a tokenizer may add to those of a text."""
@@ -31,10 +32,11 @@ SPARE = 8
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A question and where it stands: "tasks.jsonl, line 3"."""
+    """A question, where it stands ("tasks.jsonl, line 3"), and how its task reads answers."""
 
     where: str
     question: OwnQuestion
+    reading: str = FIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,28 +92,28 @@ def remarks(manifest: Manifest, questions: Iterable[Placed], room: Room | None) 
         earlier = first.setdefault(hashlib.sha256(folded(question.question).encode()).digest(), where)
         if earlier != where:
             yield Remark(where, f"the same question as in {earlier}")
-        answer = extract_answer(f"{OPEN_TAG}{question.answer}{CLOSE_TAG}")
+        reading = question.check.reading if placed.reading == FIT else placed.reading
+        answers = read(reading, f"{OPEN_TAG}{question.answer}{CLOSE_TAG}")
         # Only the function can say what its answers are worth.
-        if not isinstance(question.check, Code) and (answer is None or question.score(answer) < 1):
-            yield Remark(where, "its own answer is wrong by its check: no model can be right")
+        if not isinstance(question.check, Code) and all(question.score(answer) < 1 for answer in answers):
+            yield Remark(where, "its own answer is wrong by its check and reading: no model can be right")
         if room is not None:
             yield from (Remark(where, text) for text in _lengths(manifest, question, room, others))
 
 
-def _placed_in(path: Path) -> Iterator[Placed]:
+def _placed_in(path: Path, reading: str = FIT) -> Iterator[Placed]:
     for question, _, line in read_questions(path, *BY_DIGEST):
-        yield Placed(f"{path.name}, {place_name(path)} {line}", question)
+        yield Placed(f"{path.name}, {place_name(path)} {line}", question, reading)
 
 
 def _placed(task: dict[str, Any], manifest: Manifest, directory: Path) -> Iterator[Placed]:
     questions = task.get("questions")
+    (entry,) = (entry for entry in manifest.tasks if entry.name == task["name"])
     if isinstance(questions, str):
-        yield from _placed_in(directory / questions)
+        yield from _placed_in(directory / questions, entry.reading)
     elif questions is not None:
-        (entry,) = (entry for entry in manifest.tasks if entry.name == task["name"])
-        assert not isinstance(entry.questions, QuestionData)
-        for number, question in enumerate(entry.questions, start=1):
-            yield Placed(f"task {entry.name}, question {number}", question)
+        for number, (question, _) in enumerate(read_listed(f"task {entry.name}", questions), start=1):
+            yield Placed(f"task {entry.name}, question {number}", question, entry.reading)
 
 
 def _lengths(manifest: Manifest, question: OwnQuestion, room: Room, others: int) -> Iterator[str]:

@@ -32,6 +32,7 @@ from sapo_edge.tasks.questions import (
     OwnQuestion,
     SplitQuestions,
     place,
+    require_training,
     split_questions,
 )
 from sapo_edge.tasks.readings import FIT, TAGS, fitting, is_bare, read
@@ -93,11 +94,11 @@ class TaskSource:
         self._lock = threading.RLock()
 
     def _split(self, entry: TaskEntry) -> SplitQuestions:
-        if not isinstance(entry.questions, QuestionData):
-            return split_questions(entry.questions)
-        return open_questions(
-            entry.questions, self.manifest.store, {question for question, _ in self.manifest.examples}
-        )
+        shown = {question for question, _ in self.manifest.examples}
+        if isinstance(entry.questions, QuestionData):
+            return open_questions(entry.questions, self.manifest.store, shown)
+        split = split_questions([question for question in entry.questions if question.question not in shown])
+        return require_training(split)
 
     @property
     def shown_seed(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from sapo_edge.errors import ManifestError
 
@@ -26,3 +27,8 @@ def check_text(where: str, text: object, limit: int = MAX_TEXT_BYTES) -> str:
     size = len(text.encode("utf-8"))
     require(size <= limit, f"{where} has {size} bytes", f"keep it below {limit}")
     return text
+
+
+def tidy(text: Any) -> Any:
+    """A text without space around it, its lines ended as everywhere here; anything else as it is."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").strip() if isinstance(text, str) else text

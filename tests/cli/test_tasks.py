@@ -116,6 +116,14 @@ def test_check_names_the_line_of_a_mistake_and_of_a_doubt(invoke: Invoke, tmp_pa
         assert len(list(remarks(own, placed, room))) == count, "6 characters and an answer of 8 tokens"
 
 
+def test_check_needs_no_other_manifest_than_its_own(invoke: Invoke, tmp_path: Path, model: Path) -> None:
+    manifest, other, home = write_own(tmp_path), tmp_path / "other.csv", ("--home", tmp_path / "home")
+    other.write_text("question,answer\n1 + 1?,2\n")
+    invoke("config", "set", "manifest", other, *home).ok()
+    other.unlink()
+    assert "to train on" in invoke("tasks", "check", manifest, "--model", model, *home).ok().out
+
+
 def test_check_shows_all_mistakes_with_their_lines(invoke: Invoke, tmp_path: Path) -> None:
     manifest, home = write_own(tmp_path), ("--home", tmp_path / "home")
     questions = tmp_path / "tasks.jsonl"

@@ -17,7 +17,8 @@ from sapo_edge.errors import ConfigError, DataError, ManifestError
 from sapo_edge.tasks import importing
 from sapo_edge.tasks.importing import Imported, Importer, write_import
 from sapo_edge.tasks.manifest import Manifest
-from sapo_edge.tasks.question_file import parse_question, read_questions
+from sapo_edge.tasks.question_file import parse_question, read_questions, scan_records
+from sapo_edge.tasks.question_table import MAX_LINE
 from sapo_edge.tasks.questions import OwnQuestion
 from tests.defences.defence import fails_without
 
@@ -172,6 +173,16 @@ def test_the_limits_of_a_manifest_end_an_import_in_words(tmp_path: Path, monkeyp
     assert len(lines.read_text().splitlines()) == importer.result.kept == importer.result.checks.total() == 2
     assert "MB of questions" in importer.result.said[0] and "only the last question" in importer.result.said[1]
     assert 'system = "Be brief."' in manifest.read_text(), "what is said of all questions is said of these"
+
+
+def test_a_line_that_is_too_long_is_left_out_alone(tmp_path: Path) -> None:
+    path, importer = tmp_path / "long.jsonl", Importer()
+    texts = {"a?": "", "b?": "x" * MAX_LINE, "c?": "y" * (2 * MAX_LINE), "d?": ""}
+    rows = [{"question": question, "answer": "1", "context": text} for question, text in texts.items()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    kept = list(importer.questions(scan_records(path, 10**8, ()), "long.jsonl"))
+    assert [question.question for question in kept] == ["a?", "d?"]
+    assert importer.result.left_out == {"it is empty, too long, or no object": 2}
 
 
 def test_plain_lines_of_these_forms_are_questions_without_an_import(tmp_path: Path) -> None:

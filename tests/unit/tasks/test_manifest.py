@@ -83,6 +83,8 @@ def test_a_manifest_loads_from_a_file(tmp_path: Path) -> None:
         == load_manifest(str(file))
         == Manifest("test", (TaskEntry("sums", "chain_sum", reading="fit"),))
     )
+    file.write_text(HEAD + TASK, "utf-8-sig")
+    assert load_manifest(file).name == "test", "Windows' editors write a byte order mark"
     with pytest.raises(ManifestError) as caught:
         load_manifest("startr")
     assert "did you mean starter" in caught.value.remedy
@@ -208,6 +210,17 @@ def test_files_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
             Manifest.read(file)
     assert tracemalloc.get_traced_memory()[1] < 1024 * 1024
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("name", "data"), [
+    ("mine.json", b'[{"question": "?", "answer": "1"}]'), ("mine.tsv", b"question\tanswer\n?\t1\n"),
+    ("mine.xlsx", b"PK\x03\x04\xff"), ("mine.txt", b"x" * 70_000),
+], ids=("list", "table", "workbook", "large"))  # fmt: skip
+def test_a_file_of_questions_with_another_name_is_told_how_names_end(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(ManifestError) as caught:
+        load_manifest(tmp_path / name)
+    assert "that of a file of questions in .jsonl, .csv, .parquet" in caught.value.remedy
 
 
 def packed(**changes: Any) -> bytes:

@@ -170,8 +170,13 @@ def table(path: Path, records: Sequence[Mapping[str, Any]], delimiter: str = ","
     return path
 
 
-@pytest.mark.parametrize(("delimiter", "ending"), [(",", "\r\n"), (";", "\r\n"), ("\t", "\n")])
-def test_a_table_has_the_questions_that_lines_of_json_have(tmp_path: Path, delimiter: str, ending: str) -> None:
+@pytest.mark.parametrize(
+    ("delimiter", "ending", "within"),
+    [(",", "\r\n", "\n"), (";", "\r\n", "\r\n"), ("\t", "\n", "\n"), (",", "\r", "\r")],
+)
+def test_a_table_has_the_questions_that_lines_of_json_have(
+    tmp_path: Path, delimiter: str, ending: str, within: str
+) -> None:
     records: list[dict[str, Any]] = [
         {"question": 'Say "a, b; c"', "answer": "a,\nb", "fold": True, "split": "example"},
         {"question": "1 + 1 =?", "answer": "2", "check": "number", "tolerance": 0.5},
@@ -182,6 +187,7 @@ def test_a_table_has_the_questions_that_lines_of_json_have(tmp_path: Path, delim
     ]
     write(tmp_path, *records)
     expected = [pair[:2] for pair in read_questions(tmp_path / "tasks.jsonl")]
+    records[0]["answer"] = f"a,{within}b"
     path = table(tmp_path / "Tasks.CSV", records, delimiter, ending)
     assert [pair[:2] for pair in read_questions(path)] == expected
     path = write(tmp_path, manifest=MANIFEST.replace("tasks.jsonl", "Tasks.CSV"))
@@ -194,7 +200,9 @@ def test_a_table_has_the_questions_that_lines_of_json_have(tmp_path: Path, delim
     (b"question;answer\r\n", "has no questions"),
     (b"question;answer\r\n\r\nWhy?;\r\n", "line 3: it has no answer"),
     (b"question;answer\r\nWhy?;1;2\r\n", "line 2 has more cells"),
-    (b'question;answer\r\n"Why?;1\r\n', "is not valid CSV"),
+    (b'question;answer\r\nHow?;2\r\n"Why?;1\r\nWho?;3\r\n', "line 3 is not valid CSV: unexpected end"),
+    pytest.param(b'question,answer\n"Why?,1\n' + b"Who?,3\n" * 20_000, "line 2 is not valid CSV: field", id="no end"),
+    (b'"question,answer\nHow?,2\n', "line 1 is not valid CSV"),
     (b"question;answer\r\nWh\xff?;1\r\n", "is not UTF-8"),
     (b"question,answer,check,tolerance\nWhy?,1,number,much\n", "line 2: tolerance is not"),
     (b"question,answer,notes\nWhy?,1,mine\n", "line 2: unknown key notes"),
@@ -208,12 +216,32 @@ def test_errors_of_a_table_name_its_lines(tmp_path: Path, content: bytes, messag
     assert caught.value.remedy
 
 
+@pytest.mark.parametrize(("content", "remedy"), [
+    ("question,answer,notes\nWhy?,1,mine\n", "leave it out"),
+    ("question,answer,check,choices\nA or B?,A,choice,A;B\n", "with | between"),
+])  # fmt: skip
+def test_what_spreadsheets_have_besides_is_told_its_remedy(tmp_path: Path, content: str, remedy: str) -> None:
+    (tmp_path / "tasks.csv").write_text(content)
+    (mistake,) = find_mistakes_in(tmp_path / "tasks.csv")
+    assert remedy in mistake.remedy
+
+
 @settings(max_examples=60)
 @given(st.binary(max_size=60), st.booleans())
 def test_no_table_is_an_error_of_another_kind(data: bytes, named: bool) -> None:
     with suppress(ManifestError):
         for _, record in read_rows(io.BytesIO((b"question,answer\n" if named else b"") + data), "tasks.csv"):
             assert set(record) <= {"question", "answer"}
+
+
+@pytest.mark.parametrize(("answer", "checks"), [([2, 3], ("set", "lines")), ({"room": "hall"}, ("json",))])
+def test_a_list_or_an_object_is_told_which_checks_take_it(tmp_path: Path, answer: object, checks: list[str]) -> None:
+    record = {"question": "?", "answer": answer}
+    with pytest.raises(ManifestError, match="answer is not text") as caught:
+        load_manifest(write(tmp_path, record))
+    for check in checks:
+        assert f'"{check}"' in caught.value.remedy
+        load_manifest(write(tmp_path, {**record, "check": check}))
 
 
 @fails_without("tasks/question_file.py", "        elif len(held) == MAX_HELD:\n            break\n")
@@ -402,6 +430,16 @@ def test_worked_examples_are_neither_trained_on_nor_held_out(tmp_path: Path) -> 
     assert len(shown) == 3 and "3?" in shown and "4?" not in shown and manifest.own_questions == 17
     assert ("3?", "3") in manifest.examples
     assert shown.isdisjoint(question.question for question in inside(manifest))
+
+
+def test_a_worked_example_that_the_manifest_itself_has_is_not_asked_either(tmp_path: Path) -> None:
+    records = [{"question": f"{number}?", "answer": str(number)} for number in range(20)]
+    examples = "".join(f'[[examples]]\nquestion = "{number}?"\nanswer = "{number}"\n' for number in range(8))
+    source = TaskSource(load_manifest(write(tmp_path, *records, manifest=MANIFEST + examples)))
+    split = source.own["mine"]
+    assert {question.question for part in split for question in part} == {f"{number}?" for number in range(8, 20)}
+    with pytest.raises(ManifestError, match="no question to train on"):
+        TaskSource(load_manifest(write(tmp_path, *records[:8], manifest=MANIFEST + examples)))
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sapo_edge.errors import ManifestError
+from sapo_edge.errors import ManifestError, SapoError
 from sapo_edge.tasks import question_parquet
+from sapo_edge.tasks.importing import Importer
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.question_file import find_mistakes_in, read_questions
-from sapo_edge.tasks.question_parquet import MAX_ROW, read_parquet
+from sapo_edge.tasks.question_parquet import MAX_NAME, MAX_OTHERS, MAX_ROW, read_parquet
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion
 from tests.defences.defence import fails_without
 
@@ -84,6 +85,14 @@ def test_of_a_table_without_the_columns_those_that_it_has_are_named(
     nested = write(tmp_path / "n.parquet", {"question": [{"te\x1bxt": "a?"}], "answer": ["x"]})
     with pytest.raises(ManifestError, match=r"has struct<te\\x1bxt: string> in column question; write texts"):
         questions(nested)
+    # What is not read is named, too, in the first rows: an import's owner chooses of it.
+    table = {"prompt": ["a?", None], "response": ["x", "y"], "\x1b" * (MAX_NAME + 1): [1, 2]}
+    table |= {f"more{number}": [None, None] for number in range(MAX_OTHERS)}
+    for importer, message in ((Importer(), "can't be guessed"), (Importer(answer="respons"), "mean response")):
+        rows = read_parquet(write(tmp_path / "other.parquet", table), (*importer.names, "prompt", "answer"))
+        with pytest.raises(SapoError, match=rf"{message}.*it has: prompt, response, more0, .*"):
+            list(importer.questions(rows, "other.parquet"))
+    assert questions(write(tmp_path / "more.parquet", {"question": ["a?"], "answer": ["x"], "more": [1]}))
     # Others use an option's name for something else.
     options = write(tmp_path / "o.parquet", {"question": ["a?"], "answer": ["x"], "choices": [{"text": ["x", "y"]}]})
     assert [question.answer for question in questions(options)] == ["x"]

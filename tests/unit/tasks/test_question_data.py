@@ -180,6 +180,19 @@ def test_duplicates_are_named_with_their_lines(tmp_path: Path) -> None:
     assert (remark.where, remark.text) == ("mine.jsonl, line 4101", "the same question as in mine.jsonl, line 18")
 
 
+@pytest.mark.parametrize(("reading", "doubted"), [("fit", []), ("line", []), ("tags", []), ("number", [2, 3])])
+def test_doubts_follow_the_reading_and_count_questions_as_the_manifest_does(
+    tmp_path: Path, reading: str, doubted: list[int]
+) -> None:
+    answers = ("7", "3 km", "2.50", "8")
+    tables = ", ".join(f'{{ question = "{answer}?", answer = "{answer}" }}' for answer in answers)
+    task = f'[[tasks]]\nname = "own"\nexamples = 1\nquestions = [{tables}]\n'
+    (tmp_path / "manifest.toml").write_text(f'name = "own"\nreading = "{reading}"\n{task}')
+    manifest, placed = read_own(tmp_path / "manifest.toml", tmp_path / "store")
+    found = [remark.where for remark in remarks(manifest, placed, None)]
+    assert found == [f"task own, question {number}" for number in doubted]
+
+
 @fails_without(
     "tasks/question_data.py",
     "is_named = (count, digest.digest(), end) == (self.count, self.sha256, self.size)",
@@ -265,7 +278,9 @@ def test_a_strangers_question_without_end_takes_little_memory(tmp_path: Path) ->
     "tasks/question_table.py", 'iter(lambda: text.readline(MAX_LINE), "")', 'iter(lambda: text.readline(), "")'
 )
 @pytest.mark.parametrize(("name", "head", "message"), [
-    ("a.jsonl", b"", "line 1 is too long"),
+    ("a.jsonl", b"", "has no JSON objects"),
+    ("a.jsonl", b"{", "line 1 is too long"),
+    ("a.jsonl", b"[{", "is one JSON list"),
     ("a.csv", b"", "field larger than field limit"),
     ("a.csv", b"question,answer\n", "field larger than field limit"),
 ])  # fmt: skip
