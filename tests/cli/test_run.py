@@ -180,8 +180,9 @@ def test_the_swarm_of_a_node_accepts_what_its_rounds_allow(tmp_path: Path, monke
     swarm = SimpleNamespace(id=bytes(32), key=None, bootstrap=())
     paths = SimpleNamespace(state=tmp_path)
     workspace = SimpleNamespace(
-        swarm=swarm, is_alone=False, settings=Settings(), paths=paths, contacts=(), dht_nodes=None, maps_port=False
-    )
+        swarm=swarm, is_alone=False, settings=Settings(), paths=paths, contacts=(), dht_nodes=None, maps_port=False,
+        membership=Membership(tmp_path),
+    )  # fmt: skip
     room = Room()
     room.author = room.newcomers = 0.001
     with ExitStack() as closing:

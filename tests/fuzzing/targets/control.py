@@ -7,6 +7,7 @@ reads the journal and changes settings.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from types import SimpleNamespace
@@ -32,6 +33,7 @@ class Node(NodeControl):
         path = file("control.sqlite")
         path.write_bytes(good())
         stop = SimpleNamespace(**dict.fromkeys(("pause", "resume", "after_round", "immediately"), lambda *reason: None))
+        stop.finish = threading.Event()
         journal = SimpleNamespace(path=path)
         super().__init__(cast(Any, SimpleNamespace(store=SimpleNamespace(journal=journal), stop=stop)), None)
         self.node.settings = Settings()

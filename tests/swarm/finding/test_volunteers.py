@@ -28,6 +28,7 @@ from sapo_edge.swarm.finding.peerbook import Origin
 from sapo_edge.swarm.finding.volunteers import PATIENCE, PLACE_SECONDS, Held, Volunteers
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.joining.invite import Swarm
+from sapo_edge.swarm.joining.membership import Membership
 from sapo_edge.swarm.rendezvous.rendezvous import MAX_PLACES, Place, Places, keys_at, volunteer_keys
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.tasks.source import TaskSource
@@ -364,7 +365,7 @@ def test_the_setting_relay_says_who_is_carried(
     monkeypatch.setattr("sapo_edge.swarm.member.member.Member", Member)
     workspace: Any = SimpleNamespace(
         swarm=Swarm.of(MANIFEST), is_alone=False, settings=Settings(relay=relay), paths=Paths.default(tmp_path),
-        contacts=(), dht_nodes=None, maps_port=False,
+        contacts=(), dht_nodes=None, maps_port=False, membership=Membership(tmp_path),
     )  # fmt: skip
     source = TaskSource(MANIFEST)
     with ExitStack() as closing:
