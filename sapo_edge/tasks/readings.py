@@ -74,7 +74,12 @@ def read(reading: str, completion: str, lines: int = 1, question: str = "") -> t
 
 
 def is_bare(completion: str, candidate: str) -> bool:
-    return completion.strip() == candidate
+    """Whether a completion is an answer and nothing else; a number may be written in another way ("1,000", "7.0")."""
+    text = completion.strip()
+    if text == candidate or len(text) > MAX_ANSWER_CHARACTERS:
+        return text == candidate
+    text = text.replace("\N{MINUS SIGN}", "-")
+    return _NUMBER.fullmatch(text) is not None and _last_number(text) == (candidate,)
 
 
 def _tail(completion: str) -> str:

@@ -204,7 +204,8 @@ class TaskSource:
         score, answer = self._best(entry, question, _answers(reading, task, text))
         # Exactly 1: some verifiers add shares of a wrong answer up to almost 1.
         reward = score if entry.partial_credit else float(score == 1.0)
-        return reward if not entry.form or is_bare(text, answer) else reward * (1.0 - entry.form)
+        is_formed = entry.reading == TAGS or not entry.form or is_bare(text, answer)
+        return reward if is_formed else reward * (1.0 - entry.form)
 
     def judge(self, task: Task, text: str) -> Judgement:
         """Whether a completion is right, in any form and in the one that the manifest asks for."""

@@ -204,6 +204,18 @@ def test_rewards_of_tags_are_those_of_the_paper_and_content_is_counted_beside_th
     (task,), _ = source.training_tasks(3, 0, 1)
     scores = [source.score(task, text) for text in (task.ground_truth, f"It is {task.ground_truth}", "It is 123456")]
     assert scores == [1.0, 0.75, 0.0]
+    tagged = TaskSource(Manifest("form", (TaskEntry("sums", "chain_sum", reading="tags", form=0.25),)))
+    (task,), _ = tagged.training_tasks(3, 0, 1)
+    assert tagged.score(task, f"<answer>{task.ground_truth}</answer>") == 1.0, "tags are the form that is asked for"
+
+
+@pytest.mark.parametrize("answer", ["1,000", "1000.0", "+1000", "1e3"])
+def test_a_number_alone_is_bare_however_it_is_written(answer: str) -> None:
+    own = OwnQuestion("10 * 100?", answer, Number(), "train")
+    source = TaskSource(Manifest("form", (TaskEntry("mine", questions=(own,), reading="fit", form=0.25),)))
+    (task,), _ = source.training_tasks(3, 0, 1)
+    assert source.right_answer(task) == answer and source.judge(task, answer) == RIGHT
+    assert [source.score(task, text) for text in ("1000", "10 * 100 = 1000", "10 1000")] == [1.0, 0.75, 0.75]
 
 
 def test_a_persons_answer_is_shared_in_the_form_that_is_asked_for() -> None:
