@@ -6,8 +6,8 @@ ROUNDS ?= 40
 # yes: compiles llama.cpp for this processor, which takes minutes and samples faster where it has AVX-512.
 COMPILE ?= no
 # Processes that share the tests, file by file: some files make one costly thing for all of their tests.
-# Four on two cores, because the tests of the terminal app and of swarms wait for most of their time.
-WORKERS ?= 4
+# Five on two cores, because the tests of the terminal app and of swarms wait for most of their time.
+WORKERS ?= 5
 BIN := $(VENV)/bin
 # With it each process would compile the program again, and each worker all tests.
 unexport PYTHONDONTWRITEBYTECODE
