@@ -81,7 +81,8 @@ async def accept_invite(
         raise search.failure
     if named:
         raise SwarmError("no meeting place answers at that address", f"{_WAITING}, and compare the address")
-    failure = f"nobody on this local network offers an invite under the number {code.number}"
+    where = "on this local network" if mdns else "at the relays that are known here (the setting mdns is off)"
+    failure = f"nobody {where} offers an invite under the number {code.number}"
     remedy = f"{_WAITING}; from another network, add --at and an address that it shows"
     if elsewhere is not None:
         nobody = "nobody is found elsewhere", "let one of your routers forward a port"
