@@ -133,7 +133,7 @@ async def test_a_place_that_gives_no_number_keeps_nobody_from_waiting_elsewhere(
 async def test_a_relay_that_the_user_did_not_name_says_nothing_about_the_code() -> None:
     """The other side may wait elsewhere: at its own port, or at a relay that it alone knows."""
     async with place() as relay:
-        with pytest.raises(SwarmError, match="nobody at the relays .* mdns is off"):
+        with pytest.raises(SwarmError, match="mdns is off"):
             await accept_invite(Code(7, WRONG_WORDS), (), [relay], listen="loopback", mdns=False, seconds=1)
 
 
