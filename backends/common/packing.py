@@ -298,14 +298,15 @@ def _parting(prompts: Sequence[Sequence[int]], numbers: Iterable[int], start: in
             yield from (_Branch(number, start, len(prompts[number])) for number in alike)
 
 
-def _tokens(groups: Sequence[EncodedGroup]) -> int:
-    """Tokens of the groups in one pack."""
-    return sum(branch.tokens for branch in _branches(groups)) + sum(group.answer_tokens for group in groups)
+def _tokens(groups: Sequence[EncodedGroup], branches: Sequence[_Branch]) -> int:
+    """Tokens of the groups in one pack, whose prompts have these branches."""
+    return sum(branch.tokens for branch in branches) + sum(group.answer_tokens for group in groups)
 
 
 def pack(groups: Sequence[EncodedGroup]) -> Pack:
     """Lay groups out as one sequence; at least one group. What there is for each target has the order of the groups."""
-    layout = _Layout(_tokens(groups))
+    branches = _branches(groups)
+    layout = _Layout(_tokens(groups, branches))
     predictors: list[list[IntArray]] = [[] for _ in groups]
 
     def lay_out(branch: _Branch, ancestors: IntArray) -> None:
@@ -319,7 +320,7 @@ def pack(groups: Sequence[EncodedGroup]) -> Pack:
                 # The prompt's last token predicts an answer's first; each token of the answer predicts the next.
                 predictors[branch.number] += [added[-1:], indices[:-1]]
 
-    for branch in _branches(groups):
+    for branch in branches:
         lay_out(branch, np.zeros(0, np.int64))
     answers = [answer for group in groups for answer in group.answers]
     lengths = [len(answer.token_ids) for answer in answers]
@@ -351,7 +352,7 @@ def packs(groups: Sequence[EncodedGroup], max_tokens: int) -> Iterator[list[Enco
     current: list[EncodedGroup] = []
     for group in groups:
         candidate = [*current, group]
-        if current and _tokens(candidate) > max_tokens:
+        if current and _tokens(candidate, _branches(candidate)) > max_tokens:
             yield current
             candidate = [group]
         current = candidate

@@ -84,7 +84,7 @@ class Evaluations:
             if judgement.notice is not None:
                 self.emit(judgement.notice)
         latest = self.store.latest
-        if latest is not None and latest.round == round and latest.asked != self.asked:
+        if latest is not None and latest.round == round and latest.asked != (questions, question_set):
             self.store.record_accuracy(round, event.accuracy, event.questions, question_set)
 
     def ask_validation(self) -> Evaluation:
