@@ -15,6 +15,7 @@ from sapo_edge.control.client import ControlClient, connect, node_runs
 from sapo_edge.node.background import Background
 from sapo_edge.state.paths import Paths
 from tests.cli.conftest import Command, quick
+from tests.cli.inprocess import Invoke
 from tests.waiting import wait_until
 
 SECONDS = 120
@@ -66,6 +67,15 @@ time.sleep({SECONDS})
     assert ended is not None and ended.expected and ended.reason == "asked to stop"
     assert any("node_stopped" in line for line in ended.lines) and any("loading" in line for line in ended.lines)
     assert paths.background_output.stat().st_mode & 0o077 == 0
+
+
+def test_one_that_still_starts_ends_at_once_when_it_is_told_to_stop(model: Path, fresh: Path, invoke: Invoke) -> None:
+    background = Background(Paths.default(fresh), fresh)
+    assert not background.end_start()
+    background.start(options(model, fresh))
+    told = invoke("stop", "--wait", "--json", "--home", fresh)
+    assert (told.code, told.err, told.record["ended"]) == (0, "the node was still starting, and ends\n", True)
+    assert not background.running() and not background.end_start()
 
 
 @pytest.mark.parametrize(("number", "known", "unknown"), [
