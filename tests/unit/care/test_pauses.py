@@ -223,9 +223,7 @@ def test_resuming_overrules_neither_later_reasons_nor_one_that_does_not_count_ye
 
 
 @each_reason
-def test_a_pause_by_the_user_never_ends_by_itself(
-    machine: Machine, begin: Callable[[Machine], None], text: str
-) -> None:
+def test_a_pause_by_a_user_never_ends_by_itself(machine: Machine, begin: Callable[[Machine], None], text: str) -> None:
     begin(machine)
     machine.wait(60)
     machine.stop.pause("asked to pause")

@@ -126,9 +126,7 @@ def test_it_inherits_no_open_file(environment: Environment, tmp_path: Path) -> N
         ("silent", DataError, "took more than 1 s to load"),
     ],
 )
-def test_one_that_can_not_be_used_says_why(
-    name: str, kind: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_unusable_say_why(name: str, kind: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(environments, "START_SECONDS", 1.0 if name == "silent" else 60.0)
     with pytest.raises(kind, match=message):
         Environment(f"verifiers:{name}", print)

@@ -84,9 +84,7 @@ def test_a_call_gives_what_the_command_gives_file_for_file(model: Path, tmp_path
     assert ours.results == theirs.results and len(ours.rounds) == 2
 
 
-def test_events_and_rounds_are_told_while_it_trains(
-    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_events_and_rounds_are_told_as_it_trains(model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     told: list[sapo.Event] = []
     rounds: list[int] = []
     logging.getLogger("sapo_edge").setLevel(logging.WARNING)
@@ -177,9 +175,7 @@ def test_ctrl_c_saves_the_round_and_raises_keyboard_interrupt(model: Path, tmp_p
     assert 1 <= len(run.rounds) < 50 and run.adapter is not None
 
 
-def test_ctrl_c_while_the_model_loads_ends_the_call_at_once(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_while_a_model_loads_ends_the_call(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Workspace, "open_policy", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
     with handling([signal.SIGINT], signal.default_int_handler), pytest.raises(KeyboardInterrupt):
         train(model, tmp_path)
@@ -265,9 +261,7 @@ def test_the_interface_has_these_names_and_loads_nothing_before_they_are_used() 
         sapo.tran  # noqa: B018
 
 
-def test_a_checkpoint_that_replaces_one_of_its_round_is_asked(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_replaces_one_is_asked(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a head start, whose validations all save round 0; and what was verified is not read at each question."""
     opened: list[Path | None] = []
     open_conversation = adapters.open_conversation
@@ -304,9 +298,7 @@ def test_a_checkpoint_that_replaces_one_of_its_round_is_asked(
         assert opened == 2 * [newest.directory]
 
 
-def test_of_rows_without_end_one_more_than_there_may_be_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_endless_rows_one_more_than_there_may_be_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def count(file: Path, _store: Path) -> None:
         raise sapo.SapoError(f"{len(file.read_text().splitlines())} rows", "")
 

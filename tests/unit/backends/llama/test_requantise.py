@@ -104,9 +104,7 @@ def test_a_damaged_choice_is_made_again(choose: Choose, header: GgufHeader, tmp_
     assert again.path.read_bytes() == content
 
 
-def test_the_original_can_win(
-    choose: Choose, header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_original_wins(choose: Choose, header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         llama_requantise, "_decode", lambda measured, _threads: (float(measured.path == header.path), LOGITS)
     )
@@ -189,9 +187,7 @@ def test_another_process_that_chooses_another_format_meanwhile_takes_nothing_awa
     assert choice.format == "bf16" and read_header(choice.path).tensors["blk.0.attn_q.weight"].type == 30
 
 
-def test_a_format_that_can_not_be_made_is_left_out(
-    choose: Choose, header: GgufHeader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_impossible_format_is_left_out(choose: Choose, header: GgufHeader, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(_header: GgufHeader, _target: Path, _form: str) -> None:
         raise NotImplementedError("no such format")
 
@@ -216,9 +212,7 @@ def test_formats_are_measured(header: GgufHeader, tmp_path: Path, monkeypatch: p
     assert choice.format == max(record["rates"], key=record["rates"].get)
 
 
-def test_a_format_that_is_asked_for_is_made_whichever_is_the_fastest(
-    choose: Choose, header: GgufHeader, tmp_path: Path
-) -> None:
+def test_a_format_asked_for_is_made_whichever_is_fastest(choose: Choose, header: GgufHeader, tmp_path: Path) -> None:
     narration: Narration = []
     choice = fixed_sampler(header, tmp_path, "q8_0", narration.append)
     assert choice.format == "q8_0" and narration == ["converting the model to q8_0, to sample from"]

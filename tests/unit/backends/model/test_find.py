@@ -54,9 +54,7 @@ def test_a_path_without_a_model_is_answered_with_what_could_be_one(models: dict[
         ("", "is no name of a model", "hf:ORGANISATION/MODEL"),
     ],
 )
-def test_a_model_of_the_hub_that_is_not_here_is_not_downloaded_unasked(
-    hub: Hub, name: str, problem: str, remedy: str
-) -> None:
+def test_a_model_of_the_hub_is_not_downloaded_unasked(hub: Hub, name: str, problem: str, remedy: str) -> None:
     with pytest.raises(ModelError, match=problem) as caught:
         find_model(f"hf:{name}", download=False)
     assert remedy in caught.value.remedy and hub.requests == []

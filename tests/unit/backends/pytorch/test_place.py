@@ -341,9 +341,7 @@ class FakeLinear4bit(torch.nn.Linear):
         return torch.nn.functional.linear(x.bfloat16(), weight, bias).to(x.dtype)
 
 
-def test_large_biases_do_not_swallow_products_in_four_bits(
-    headers: dict[str, GgufHeader], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_biases_swallow_no_products_in_4_bits(headers: dict[str, GgufHeader], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bitsandbytes", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "bitsandbytes.nn", SimpleNamespace(Linear4bit=FakeLinear4bit))
     model = load_base(headers["qwen2"], replace(CPU, weights="nf4"))
