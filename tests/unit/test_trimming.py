@@ -13,6 +13,7 @@ import msgpack
 import pytest
 
 from sapo_edge.trimming import LEAST, main, trim
+from tests.fakes import find_the_disk_full
 
 SYMBOLS = 2 * LEAST
 LOADS = """
@@ -98,10 +99,7 @@ def test_headers_and_tests_go_and_what_is_imported_stays(tmp_path: Path) -> None
 def test_an_installation_that_cannot_be_trimmed_is_left_and_said(
     library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(*_paths: Path) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(shutil, "copy2", refuse)
+    monkeypatch.setattr(shutil, "copy2", find_the_disk_full)
     before = library.read_bytes()
     main(tmp_path)
     assert "No space left on device" in capsys.readouterr().out

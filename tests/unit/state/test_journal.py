@@ -323,9 +323,8 @@ def test_a_damaged_row_is_reported_as_damage(journal: Journal, change: str, read
     journal.record(compared(1))
     read(journal)
     journal._rows(f"UPDATE {change}", ())
-    with pytest.raises(StateError, match="is damaged") as caught:
+    with pytest.raises(StateError, match=r"is damaged.*; .*rename"):
         read(journal)
-    assert "rename" in caught.value.remedy
 
 
 def test_a_full_disk_is_reported_and_the_journal_stays_usable(journal: Journal) -> None:

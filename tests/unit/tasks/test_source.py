@@ -163,9 +163,8 @@ def test_of_a_tiny_question_space_at_most_a_third_is_held_out(high: int, distinc
 def test_a_manifest_without_enough_questions_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     source = TaskSource(one_task("gcd", max_value=2))
     monkeypatch.setattr(source, "is_held_out", lambda question: True)
-    with pytest.raises(ManifestError, match="almost no questions") as caught:
+    with pytest.raises(ManifestError, match=r"almost no questions.*; .*widen"):
         source.training_tasks(1, 0, 1)
-    assert "widen" in caught.value.remedy
 
     def fail(*_: object) -> None:
         raise ValueError("no")

@@ -94,16 +94,14 @@ def test_an_adapter_for_mlx_fits_beside_one_for_peft_or_is_refused(base: Path, a
     assert settings["lora_parameters"]["scale"] == 1.5
     assert sorted(file.name for file in path.iterdir()) == ["adapter_config.json", "adapters.safetensors"]
     (tmp_path / "mlx" / ".adapters.safetensors.part").mkdir(parents=True)
-    with pytest.raises(StateError, match=r"can't write to .*: Is a directory") as caught:
+    with pytest.raises(StateError, match=r"can't write to .*: Is a directory.*; ."):
         export(adapter, tmp_path, ExportFormat.MLX, base)
-    assert caught.value.remedy
     odd = tmp_path / "odd"
     shutil.copytree(adapter, odd)
     extra = {"base_model.model.lm_head.lora_A.weight": np.zeros((4, 64), np.float32)}
     edit(odd / "adapter_model.safetensors", lambda weights: weights.update(extra))
-    with pytest.raises(CheckpointError, match="lm_head") as caught:
+    with pytest.raises(CheckpointError, match=r"lm_head.*; ."):
         export(odd, tmp_path / "out", ExportFormat.MLX, base)
-    assert caught.value.remedy
 
 
 def adapter_of(directory: Path, side: TorchSide) -> Path:
@@ -257,9 +255,8 @@ def test_plain_mlx_lm_reads_a_merged_directory_as_transformers_does(tmp_path: Pa
 
 def test_what_can_not_merge_is_told(base: Path, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     adapter = Path(shutil.copytree(adapter, tmp_path / "adapter"))
-    with pytest.raises(ModelError, match="in its own number format") as caught:
+    with pytest.raises(ModelError, match=r"in its own number format.*; .*--quantisation"):
         export(adapter, tmp_path / "out", ExportFormat.MERGED, base, quantisation=Quantisation.Q4_0)
-    assert "--quantisation" in caught.value.remedy
     other = write_directory(tmp_path / "other", SHAPES["llama"])
     with pytest.raises(CheckpointError):
         export(adapter, tmp_path / "out", ExportFormat.MERGED, other)
@@ -267,9 +264,8 @@ def test_what_can_not_merge_is_told(base: Path, adapter: Path, tmp_path: Path, m
     name = min(weights)
     for damaged in (weights[name] * np.float32(np.nan), weights[name][:-1].copy(), weights[name][0].copy()):
         write_tensors(adapter / ADAPTER_FILE, {**weights, name: damaged})
-        with pytest.raises(CheckpointError, match="damaged") as refused:
+        with pytest.raises(CheckpointError, match=r"damaged.*; ."):
             export(adapter, tmp_path / "out", ExportFormat.MERGED, base)
-        assert refused.value.remedy
     usage_now = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage_now._replace(free=1000))
     with pytest.raises(StateError, match="GB free"):

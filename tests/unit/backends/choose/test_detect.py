@@ -201,9 +201,8 @@ def test_without_llama_cpp_torch_takes_a_gguf_file_and_the_faster_way_is_named(t
     (missing,) = choice.missing
     assert "faster on some CPUs" in missing and "install llama-cpp-python" in missing
     assert choose("auto", file, host(installed=without("llama_cpp"), torch=CUDA, nvidia=BIG)).missing == ()
-    with pytest.raises(BackendError, match="no backend can be used") as caught:
+    with pytest.raises(BackendError, match=r"no backend can be used.*; .*pip install llama-cpp-python"):
         choose("auto", host=host(installed=[]))
-    assert "pip install llama-cpp-python" in caught.value.remedy
 
 
 def python(code: str, *paths: Path) -> str:
@@ -297,9 +296,8 @@ def test_a_round_that_does_not_fit_is_refused_before_anything_is_loaded(
         with pytest.raises(RuntimeError, match="it is loaded"):
             detect.open_policy(TORCH, options)
     else:
-        with pytest.raises(ModelError, match=r"takes 2\.5 GB .* 2\.4 GB are free") as refusal:
+        with pytest.raises(ModelError, match=r"takes 2\.5 GB .* 2\.4 GB are free.*; .*max_tokens"):
             detect.open_policy(TORCH, options)
-        assert "max_tokens" in refusal.value.remedy
 
 
 @pytest.mark.parametrize("gpu", [host(torch=HIP, devices=["/dev/kfd"]), host(torch=XPU, devices=["/dev/dri"])])

@@ -62,9 +62,8 @@ def test_an_interrupted_download_goes_on_where_it_ended(hub: Hub, repositories: 
 
 def test_what_arrives_damaged_is_removed_and_comes_again(hub: Hub, repositories: Path) -> None:
     hub.damaged.add("model.safetensors")
-    with pytest.raises(ModelError, match=r"model\.safetensors .* arrived damaged") as caught:
+    with pytest.raises(ModelError, match=r"model\.safetensors .* arrived damaged.*; .*try again"):
         fetch("hf:someone/tiny")
-    assert "try again" in caught.value.remedy
     with pytest.raises(ModelError, match="not on this machine yet"):
         hub_model(HubName.parse("hf:someone/tiny"), fetch=False)
     hub.damaged.clear()
@@ -96,14 +95,12 @@ def test_each_mistake_is_answered(hub: Hub, name: str, problem: str, remedy: str
 def test_a_full_disk_and_a_hub_out_of_reach_are_noticed(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=SPARE + 10))
-    with pytest.raises(ModelError, match="GB free") as caught:
+    with pytest.raises(ModelError, match=r"GB free.*; .*HF_HOME"):
         fetch("hf:someone/tiny")
-    assert "HF_HOME" in caught.value.remedy
     assert not [request for request in hub.requests if "resolve" in request[1]]
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(ModelError, match="can't be downloaded") as caught:
+    with pytest.raises(ModelError, match=r"can't be downloaded.*; .*check the network"):
         fetch("hf:someone/tiny")
-    assert "check the network" in caught.value.remedy
 
 
 def test_what_has_arrived_needs_no_space_again(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +134,5 @@ def test_kept_models_are_listed_and_removed(hub: Hub, tmp_path: Path) -> None:
     assert remove_model(HubName.parse(names[0])) == kept[names[0]].bytes + 1000
     remove_model(HubName.parse(names[2]))
     assert kept_models() == [] and not list((tmp_path / "cache").glob("models--*"))
-    with pytest.raises(ModelError, match="is not on this machine") as caught:
+    with pytest.raises(ModelError, match=r"is not on this machine.*; .*none"):
         remove_model(HubName.parse(names[0]))
-    assert "none" in caught.value.remedy

@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 import struct
 import time
-import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,14 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.backends.model import gguf_header
-from sapo_edge.backends.model.gguf_header import (
-    MAX_ENTRIES,
-    GgufHeader,
-    parse_header,
-    read_arrays,
-    read_header,
-)
+from sapo_edge.backends.model.gguf_header import MAX_ENTRIES, GgufHeader, parse_header, read_arrays, read_header
 from sapo_edge.errors import ModelError
+from tests.allocated import memory_below
 from tests.defences.defence import fails_without
 from tests.models import CHAT_TEMPLATE, SHAPES, VOCABULARY
 
@@ -48,17 +40,6 @@ def gguf(entries: list[bytes], tensors: list[bytes], data: bytes = b"", version:
 
 ARCHITECTURE = entry("general.architecture", 8, text("llama"))
 EMBEDDING = tensor("token_embd.weight", (4, 2), 0, 0)
-
-
-@contextmanager
-def memory_below(size: int) -> Iterator[None]:
-    """Check how much memory Python takes meanwhile."""
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < size
-    finally:
-        tracemalloc.stop()
 
 
 def refused(path: Path, content: bytes) -> ModelError:
@@ -91,13 +72,10 @@ def test_a_truncated_file_is_refused_wherever_it_ends(models: dict[str, Path], t
 
 
 def test_a_missing_file_or_a_directory_is_refused(tmp_path: Path) -> None:
-    for path, message, remedy in (
-        (tmp_path / "missing.gguf", "can't read", "--model"),
-        (tmp_path, "is a directory", "--backend"),
-    ):
-        with pytest.raises(ModelError, match=message) as caught:
-            read_header(path)
-        assert remedy in caught.value.remedy
+    with pytest.raises(ModelError, match=r"can't read.*; .*--model"):
+        read_header(tmp_path / "missing.gguf")
+    with pytest.raises(ModelError, match=r"is a directory.*; .*--backend"):
+        read_header(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -204,9 +204,8 @@ def test_the_embedded_model_reads_and_writes_the_same_without_llama_cpp() -> Non
 
 def test_what_only_llama_cpp_reads_is_refused_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sapo_edge.backends.model.vocabularies.has_llama", lambda: False)
-    with pytest.raises(BackendError, match=r"only llama\.cpp reads") as caught:
+    with pytest.raises(BackendError, match=r"only llama\.cpp reads.*; .*llama-cpp-python"):
         open_vocabulary(read_header(sentence_piece(tmp_path)))
-    assert "llama-cpp-python" in caught.value.remedy
 
 
 def test_a_damaged_vocabulary_and_one_of_numbers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

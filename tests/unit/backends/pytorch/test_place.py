@@ -121,9 +121,8 @@ def test_a_gpu_that_torch_has_no_code_for_is_an_error(monkeypatch: pytest.Monkey
         raise RuntimeError("CUDA error: no kernel image is available for execution on the device\nCompile with ...")
 
     monkeypatch.setattr(torch, "ones", ones)
-    with pytest.raises(BackendError, match="no kernel image") as caught:
+    with pytest.raises(BackendError, match=r"no kernel image.*; .*built for it"):
         choose_place(SMALL, "cuda")
-    assert "built for it" in caught.value.remedy
 
 
 def test_free_memory_of_a_gpu_whose_driver_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,9 +160,8 @@ def test_parallel_answers_are_limited_by_memory_on_a_gpu() -> None:
 def test_a_device_that_torch_lacks_is_an_error() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device")
-    with pytest.raises(BackendError, match="can't use the device cuda") as caught:
+    with pytest.raises(BackendError, match=r"can't use the device cuda.*; ."):
         choose_place(SMALL, "cuda")
-    assert caught.value.remedy
     with pytest.raises(BackendError, match="nonsense"):
         choose_place(SMALL, "nonsense")
     assert choose_place(SMALL, "cpu") == CPU
@@ -316,9 +314,8 @@ def test_a_full_memory_is_an_error_with_a_remedy(
     learner = policy.learner
     for full in (allocate_a_petabyte, numpy_without_memory):
         monkeypatch.setattr(learner, "_hidden", full)
-        with pytest.raises(ModelError, match="this machine's memory is full") as caught:
+        with pytest.raises(ModelError, match=r"this machine's memory is full.*; .*fewer or shorter answers"):
             policy.update([group], STRONG)
-        assert "fewer or shorter answers" in caught.value.remedy
     policy.close()
     monkeypatch.setattr("sapo_edge.backends.pytorch.learner.load_base", allocate_a_petabyte)
     with pytest.raises(ModelError, match="this machine's memory is full"):
