@@ -1,7 +1,5 @@
 """Held-out evaluation and its interval."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

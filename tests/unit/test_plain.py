@@ -1,7 +1,5 @@
 """Plain text: numbers with units, escaped text of others, and remedies for mistyped names."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

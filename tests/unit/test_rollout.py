@@ -1,7 +1,5 @@
 """Rollouts: their bounds and their ids."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """SelectSubset: what is shared of a round, and that a whole swarm stays within its budget."""
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

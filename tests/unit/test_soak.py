@@ -1,7 +1,5 @@
 """The soak's own judgement: planted leaks and losses have to show, and what is in order must not."""
 
-from __future__ import annotations
-
 import json
 import math
 import signal

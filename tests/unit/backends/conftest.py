@@ -1,7 +1,5 @@
 """Tiny models for the tests of the backends' parts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Power is what a battery or a counter tells; where neither can be read it is an estimate that says so."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

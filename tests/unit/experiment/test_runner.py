@@ -1,7 +1,5 @@
 """Worker processes of an experiment: the same bytes however they share the work, and nothing left of those that end."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

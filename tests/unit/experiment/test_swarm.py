@@ -1,7 +1,5 @@
 """One swarm of an experiment: the same record always, fair arms, costs of all, and members that do not learn."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random

@@ -1,7 +1,5 @@
 """An adapter is asked with the prompt of its training; what an export may leave and replace."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """A collapse is noticed within three rounds, told, and undone."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

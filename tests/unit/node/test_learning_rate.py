@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from sapo_edge.policy import UpdateSettings

@@ -1,7 +1,5 @@
 """Task sources: sequences, references and held-out questions."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import time

@@ -1,7 +1,5 @@
 """Drawing tokens: the inverse of the cumulative distribution, one stream of numbers for each answer."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is known of a base model, without the network."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

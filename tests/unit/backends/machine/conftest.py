@@ -1,7 +1,5 @@
 """Control groups as a test writes them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

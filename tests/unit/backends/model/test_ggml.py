@@ -1,7 +1,5 @@
 """Number formats are widened to the same values with and without llama.cpp's library."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from gguf.constants import GGMLQuantizationType
