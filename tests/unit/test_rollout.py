@@ -57,8 +57,7 @@ def test_a_rollout_outside_its_bounds_cannot_be_built(name: str, values: tuple[A
 
 
 @pytest.mark.parametrize(
-    ("name", "values"),
-    [("entry", NO_NAMES), ("version", NO_NAMES), ("seed", NO_INTEGERS), ("index", NO_INTEGERS)],
+    ("name", "values"), [("entry", NO_NAMES), ("version", NO_NAMES), ("seed", NO_INTEGERS), ("index", NO_INTEGERS)]
 )
 def test_a_reference_outside_its_bounds_cannot_be_built(name: str, values: tuple[Any, ...]) -> None:
     for value in values:

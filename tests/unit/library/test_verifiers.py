@@ -45,10 +45,7 @@ REFUSED = {
         "    @vf.reward\n    async def ran(self, trace, runtime) -> float:\n        return 1.0\n",
         "",
     ),
-    "gives the model tools": (
-        "    @classmethod\n    def toolsets(cls, config):\n        return [object()]\n",
-        "",
-    ),
+    "gives the model tools": ("    @classmethod\n    def toolsets(cls, config):\n        return [object()]\n", ""),
     "needs a container": ("    NEEDS_CONTAINER = True\n", ""),
 }
 

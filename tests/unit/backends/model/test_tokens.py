@@ -12,18 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.backends.model import gguf_tokenizer
+from sapo_edge.backends.model import gguf_tokenizer, vocabularies
 from sapo_edge.backends.model.find import embedded_model
 from sapo_edge.backends.model.gguf_header import parse_header, read_arrays, read_header
 from sapo_edge.backends.model.hf_directory import HfDirectory
-from sapo_edge.backends.model.vocabularies import (
-    SPACE,
-    GgufVocabulary,
-    HfVocabulary,
-    PlainGgufVocabulary,
-    Vocabulary,
-    open_vocabulary,
-)
+from sapo_edge.backends.model.vocabularies import SPACE, GgufVocabulary, HfVocabulary, PlainGgufVocabulary, Vocabulary
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.policy import Message
 from tests.directories import CONTROL_TOKENS, save_tokenizer
@@ -203,7 +196,7 @@ def test_the_embedded_model_reads_and_writes_the_same_without_llama_cpp() -> Non
 def test_what_only_llama_cpp_reads_is_refused_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sapo_edge.backends.model.vocabularies.has_llama", lambda: False)
     with pytest.raises(BackendError, match=r"only llama\.cpp reads.*; .*llama-cpp-python"):
-        open_vocabulary(read_header(sentence_piece(tmp_path)))
+        vocabularies.open_vocabulary(read_header(sentence_piece(tmp_path)))
 
 
 def test_a_damaged_vocabulary_and_one_of_numbers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
