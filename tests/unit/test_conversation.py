@@ -124,9 +124,7 @@ class Session:
 def test_session_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     session = Session(monkeypatch)
     file = tmp_path / "talk.json"
-    session.type(
-        "one", "two", "/reset", "three", "/task on", "four", "/task off", "five", f"/save {file}", "/bye", "six"
-    )
+    session.type("one", "two", "/reset", "three", "/task on", "four", "/task off", "five", f"/save {file}", "/bye", "x")
     assert session.asked == [
         ["one"], ["one", "adapter 1", "two"], ["three"], ["Be brief.", "1 + 1?", "<answer>2</answer>", "four"],
         ["three", "adapter 3", "five"],

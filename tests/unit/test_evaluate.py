@@ -125,11 +125,8 @@ def test_each_question_is_answered_once_greedily_and_counted_by_entry() -> None:
 
 
 def test_a_base_that_is_right_without_tags_leaves_no_gain_to_an_adapter_that_learned_them() -> None:
-    source = TaskSource(
-        Manifest(
-            "form", (TaskEntry("sums", "chain_sum", {"max_terms": 2}),), examples=(("1 + 1", "<answer>2</answer>"),)
-        )
-    )
+    entry = TaskEntry("sums", "chain_sum", {"max_terms": 2})
+    source = TaskSource(Manifest("form", (entry,), examples=(("1 + 1", "<answer>2</answer>"),)))
     tasks = source.held_out("test", 20)
     truth = {task.question: task.ground_truth for task in tasks}
     base, adapter = (

@@ -189,9 +189,7 @@ def test_by_default_it_goes_on_while_validation_rises_and_keeps_the_best(tmp_pat
     policy = Rising({0: 0, 20: 1, 40: 2, 60: 1})
     machine = run(tmp_path, AUTO, Judged(policy), policy)
     course = validations(machine)
-    assert course[:2] == [(20, 1, False), (40, 2, False)], (
-        "the first validation comes soon, the others at growing distances"
-    )
+    assert course[:2] == [(20, 1, False), (40, 2, False)], "the first comes soon, the others at growing distances"
     assert course[-1][2] and course[-1][0] - 40 >= WAIT_AGAIN and {right for _, right, _ in course[2:-1]} == {1}
     last = machine.of(events.HeadStart)[-1]
     assert last.best_updates == 40

@@ -37,11 +37,9 @@ def test_every_round_ends_with_a_checkpoint_which_a_start_hashes_once_and_return
 ) -> None:
     freed: list[list[int]] = []
     monkeypatch.setattr("sapo_edge.node.rounds.return_freed_memory", lambda: freed.append(machine.rounds))
-    set_aside: list[int] = []
-    stopped = machine.start(
-        prepare=lambda node: setattr(node, "after_first_round", lambda: set_aside.append(node.round))
-    )
-    assert freed == [[1], [1, 2], [1, 2, 3]] and set_aside == [1]
+    aside: list[int] = []
+    stopped = machine.start(prepare=lambda node: setattr(node, "after_first_round", lambda: aside.append(node.round)))
+    assert freed == [[1], [1, 2], [1, 2, 3]] and aside == [1]
     assert stopped.reason == "all 3 rounds are done" and stopped.rounds == 3 and stopped.done
     with Store(machine.paths) as store:
         assert store.checkpoints.rounds() == [1, 2, 3]

@@ -89,11 +89,7 @@ def test_the_best_usable_backend_is_chosen(machine: Host, name: str, runner_up: 
         ),
         (host(installed=without("torch"), nvidia=BIG), "torch is not installed", "pip install 'torch>="),
         (host(installed=without("peft"), torch=CUDA, nvidia=BIG), "peft is not installed", "pip install"),
-        (
-            host("Darwin", "arm64", without("mlx_lm")),
-            "MLX would run on this Mac's GPU, but mlx_lm",
-            "pip install 'mlx-lm",
-        ),
+        (host("Darwin", "arm64", without("mlx_lm")), "MLX would run on this Mac's GPU, but mlx_lm", "pip install 'mlx"),
         (host(devices=["/dev/kfd"]), "may have an AMD GPU, but torch was built without ROCm", "ROCm"),
         (host(installed=["llama_cpp"]), "can't train: torch, transformers, peft is not installed", "pip install"),
     ],

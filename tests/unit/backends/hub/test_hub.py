@@ -66,9 +66,7 @@ def test_what_arrives_damaged_is_removed_and_comes_again(hub: Hub, repositories:
         hub_model(HubName.parse("hf:someone/tiny"), fetch=False)
     hub.damaged.clear()
     path = fetch("hf:someone/tiny")
-    assert (path / "model.safetensors").read_bytes() == (
-        repositories / "someone" / "tiny" / "model.safetensors"
-    ).read_bytes()
+    assert (path / "model.safetensors").read_bytes() == (repositories / "someone/tiny/model.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize(

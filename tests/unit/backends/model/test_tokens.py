@@ -110,10 +110,8 @@ def sentence_piece(directory: Path) -> Path:
         for cut in range(1, len(piece))
         if piece[:cut] in known and piece[cut:] in known
     ]
-    vocabulary = {text: index for index, text in enumerate(texts)}
-    tokenizer = Tokenizer(
-        models.BPE(vocab=vocabulary, merges=pairs, byte_fallback=True, unk_token="<unk>", fuse_unk=True)
-    )
+    numbers = {text: index for index, text in enumerate(texts)}
+    tokenizer = Tokenizer(models.BPE(vocab=numbers, merges=pairs, byte_fallback=True, unk_token="<unk>", fuse_unk=True))
     tokenizer.normalizer = normalizers.Replace(" ", SPACE)
     tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
     tokenizer.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])

@@ -247,9 +247,7 @@ def test_a_place_and_its_estimate_follow_the_format_of_products(
     places = [torch_place.cpu_place(Products(fastest), quantise) for quantise in ("q4_k", "")]
     assert [(place.weights, place.products) for place in places] == [("q4_k", fastest), (fastest, fastest)]
     monkeypatch.setattr(rates, "multiplies_bfloat16", lambda: True)
-    monkeypatch.setattr(
-        rates, "_rates", lambda: {"bfloat16": 100.0, "float32": 50.0 if fastest == "bfloat16" else 200.0}
-    )
+    monkeypatch.setattr(rates, "_rates", lambda: {"bfloat16": 1.0, "float32": 0.5 if fastest == "bfloat16" else 2.0})
     size = RoundShape(16, 8, 8, 200, 64, cache=tmp_path)
     shape = ModelShape.of_gguf(read_header(models["llama"]))
     estimates = [

@@ -48,9 +48,7 @@ def test_draws_are_the_same_as_in_numpy(temperature: float) -> None:
 
 def test_a_greedy_answer_has_no_random_stream(make: Callable[..., TorchPolicy]) -> None:
     vocabulary = make().vocabulary
-    greedy, drawn = (
-        AnswerInProgress(Request((), 1, 5, temperature, 7, b""), vocabulary, 2, 3) for temperature in (0.0, 1.0)
-    )
+    greedy, drawn = (AnswerInProgress(Request((), 1, 5, heat, 7, b""), vocabulary, 2, 3) for heat in (0.0, 1.0))
     assert not greedy.uniforms.any() and (drawn.uniforms == categorical.uniforms(7, 2, 3, 5)).all()
 
 
