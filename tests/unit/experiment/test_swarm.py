@@ -213,9 +213,7 @@ def test_specialised_members_draw_one_task_each_and_are_asked_all(models: Shelve
     assert set(record.entries["test"]) == {task.ref.entry for task in SETS["test"].tasks}
 
 
-def test_supervised_rounds_teach_known_answers_to_own_questions_and_share_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_supervised_rounds_teach_what_is_known_and_share_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy, asked = SavedPolicy(), set()
 
     def right_answer(_source: TaskSource, task: Task) -> str | None:

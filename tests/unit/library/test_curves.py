@@ -137,9 +137,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
 
 
 @pytest.mark.parametrize("fake", ["trackio"], indirect=True)
-def test_trackio_gets_figures_by_round_and_nothing_of_the_machine(
-    fake: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_trackio_gets_figures_by_round_alone(fake: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     opened = open_curves("trackio", tmp_path, "starter-first", pytest.fail)
     opened(ROUND)
     opened.close()

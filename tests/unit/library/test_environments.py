@@ -88,9 +88,7 @@ def test_rows_may_be_left_and_a_process_that_ends_before_the_last_is_an_error(en
         list(Environment("verifiers:short", print).rows())
 
 
-def test_an_answer_on_which_it_hangs_or_ends_is_wrong_and_said_and_the_next_one_is_judged(
-    environment: Environment, said: list[str]
-) -> None:
+def test_after_an_answer_that_hangs_or_ends_it_the_next_is_judged(environment: Environment, said: list[str]) -> None:
     for lost, text in enumerate(("hang", "end"), start=1):
         assert environment("q", "", text) == 0.0 and environment.lost == lost
         assert environment("q", "", "right") == 1.0

@@ -93,9 +93,7 @@ def test_events_and_rounds_are_told_as_it_trains(model: Path, tmp_path: Path, ca
     assert not [record for record in caplog.records if record.levelno < logging.WARNING], "they are for the file"
 
 
-def test_a_run_goes_on_and_other_tasks_begin_another_beside_it(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_tasks_begin_a_run_beside_it(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = train(model, tmp_path, rounds=1)
     assert first.train(1, **{k: v for k, v in quick(model, tmp_path).items() if k != "home"}) is first
     assert len(first.rounds) == 2
@@ -124,9 +122,7 @@ def test_a_run_is_asked_compared_and_exported(model: Path, tmp_path: Path) -> No
             run.export("zip", tmp_path / "zip")
 
 
-def test_a_run_keeps_its_tasks_and_its_model_whatever_is_joined_and_set(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_keeps_its_tasks_and_model_anyway(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = train(model, tmp_path, rounds=1)
     Membership(Paths.default(tmp_path).state).join(Swarm.of(load_manifest("starter")))
     monkeypatch.setenv("SAPO_EDGE_MANIFEST", "home")

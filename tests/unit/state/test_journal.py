@@ -157,9 +157,7 @@ def test_other_events_are_bounded_and_progress_is_not_kept(journal: Journal, mon
     assert journal.events()[-1] == stopped
 
 
-def test_what_a_run_is_made_with_and_compared_by_outlasts_any_number_of_checkpoints(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_run_is_made_with_outlasts_its_checkpoints(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "KEEP_EVENTS", 3)
     first, second = (events.NodeStarted(model=name, backend="b") for name in ("old", "new"))
     for start in (first, second):
@@ -177,9 +175,7 @@ def test_a_failed_round_leaves_nothing_behind(journal: Journal) -> None:
     journal.record(finished(2))
 
 
-def test_a_damaged_journal_is_reported_and_a_large_one_checked_only_after_a_crash(
-    journal: Journal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_journal_is_told_a_large_one_after_a_crash(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     for round in range(300):
         journal.record(finished(round), [scored()])
     journal.close()

@@ -174,9 +174,7 @@ def test_duplicates_are_named_with_their_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("reading", "doubted"), [("fit", []), ("line", []), ("tags", []), ("number", [2, 3])])
-def test_doubts_follow_the_reading_and_count_questions_as_the_manifest_does(
-    tmp_path: Path, reading: str, doubted: list[int]
-) -> None:
+def test_doubts_follow_the_reading_and_count_as_the_manifest(tmp_path: Path, reading: str, doubted: list[int]) -> None:
     answers = ("7", "3 km", "2.50", "8")
     tables = ", ".join(f'{{ question = "{answer}?", answer = "{answer}" }}' for answer in answers)
     task = f'[[tasks]]\nname = "own"\nexamples = 1\nquestions = [{tables}]\n'

@@ -103,9 +103,7 @@ def test_a_damaged_choice_is_made_again(choose: Choose, header: GgufHeader, tmp_
 
 
 def test_the_original_wins(choose: Choose, header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        llama_requantise, "_decode", lambda measured, _threads: (float(measured.path == header.path), LOGITS)
-    )
+    monkeypatch.setattr(llama_requantise, "_decode", lambda made, _threads: (float(made.path == header.path), LOGITS))
     choice = choose([])
     assert (choice.path, choice.format) == (header.path, "original")
     assert [path.name for path in derived(tmp_path, header).iterdir()] == ["choice.json"]
@@ -170,9 +168,7 @@ def test_a_full_disk_keeps_the_original(
     assert "disk" in choice.reason
 
 
-def test_another_process_that_chooses_another_format_meanwhile_takes_nothing_away(
-    choose: Choose, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_chooses_meanwhile_takes_nothing_away(choose: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
     original = llama_requantise._decode
 
     def decode(header: GgufHeader, threads: int) -> tuple[float, npt.NDArray[np.float32]]:

@@ -20,9 +20,7 @@ def test_an_embedded_model_that_is_not_installed_is_none(monkeypatch: pytest.Mon
         find_model("")
 
 
-def test_the_embedded_model_a_file_and_a_directory_are_found(
-    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_kind_of_model_is_found(models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "embedded_model", lambda: Path("embedded.gguf"))
     assert find_model("") == Path("embedded.gguf")
     assert find_model(str(models["llama"])) == models["llama"].resolve()

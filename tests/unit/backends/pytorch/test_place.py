@@ -215,9 +215,7 @@ def test_a_narrow_model_samples_and_learns(models: dict[str, Path], tmp_path: Pa
         assert wide.update([again], UpdateSettings(learning_rate=0.0)).mismatch_kl < 1e-2
 
 
-def test_a_gradient_through_narrow_weights_is_close_to_the_wide_one(
-    headers: dict[str, GgufHeader], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_narrow_weights_give_a_close_gradient(headers: dict[str, GgufHeader], monkeypatch: pytest.MonkeyPatch) -> None:
     # The rule for external tokens multiplies by their probabilities, and so by their rounding.
     settings, gradients = replace(STILL, external_rule=PUBLISHED), []
     for place in (CPU, NARROW):
@@ -250,10 +248,8 @@ def test_a_place_and_its_estimate_follow_the_format_of_products(
     monkeypatch.setattr(rates, "_rates", lambda: {"bfloat16": 1.0, "float32": 0.5 if fastest == "bfloat16" else 2.0})
     size = RoundShape(16, 8, 8, 200, 64, cache=tmp_path)
     shape = ModelShape.of_gguf(read_header(models["llama"]))
-    estimates = [
-        torch_backend.estimate(models["llama"], replace(size, precision=p)).sampler for p in ("float32", "auto")
-    ]
-    assert estimates[0] - estimates[1] == (2 * shape.block_weights if fastest == "bfloat16" else 0)
+    needs = [torch_backend.estimate(models["llama"], replace(size, precision=p)).sampler for p in ("float32", "auto")]
+    assert needs[0] - needs[1] == (2 * shape.block_weights if fastest == "bfloat16" else 0)
     policy = TorchPolicy(opening(models["llama"], tmp_path, trainable=False, precision="auto"), device="cpu")
     assert policy.place.products == fastest and "the faster here" in policy.reasons[0]
 
