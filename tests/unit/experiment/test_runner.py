@@ -63,7 +63,7 @@ def begin_slow(*arguments: Any) -> None:
     try:
         (arguments[3] / "first").touch(exist_ok=False)
     except FileExistsError:
-        runner.Scene = sleep_long  # type: ignore[assignment, attr-defined]
+        runner.Scene = lambda *_: time.sleep(60)  # type: ignore[assignment, attr-defined]
         begin_worker(*arguments)
         return
     copy = shutil.copytree
@@ -74,10 +74,6 @@ def begin_slow(*arguments: Any) -> None:
 
     shutil.copytree = copy_slowly  # type: ignore[assignment]
     begin_small(*arguments)
-
-
-def sleep_long(*_arguments: Any) -> None:
-    time.sleep(60)
 
 
 def be_killed(*_arguments: Any) -> None:

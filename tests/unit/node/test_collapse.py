@@ -1,6 +1,5 @@
 """A collapse is noticed within three rounds, told, and undone."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +8,7 @@ import pytest
 from sapo_edge.config.settings import Settings
 from sapo_edge.events import Event, RolledBack, RoundFinished
 from sapo_edge.node.collapse import MOST_UNDONE, collapsed
-from sapo_edge.policy import CallHandle, Prompt, TrainingGroup, UpdateSettings, UpdateStatistics
-from sapo_edge.state.checkpoints import Checkpoints
+from sapo_edge.policy import Prompt
 from sapo_edge.tasks.checks import Number
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.questions import OwnQuestion
@@ -63,17 +61,15 @@ class Collapsing(FakePolicy):
         super().__init__(self.answer)
         self.threshold = threshold
         self.harm = 0
+        self.before_update = self.do_harm
 
     def answer(self, prompt: Prompt, position: int) -> str:
         if self.harm >= 4:
             return "heating"
         return str(int(prompt[-1].content.split()[0]) + 1) if position == 0 else "no idea"
 
-    def update(
-        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, handle: CallHandle | None = None
-    ) -> UpdateStatistics:
-        self.harm += settings.learning_rate > self.threshold
-        return super().update(groups, settings, handle)
+    def do_harm(self, _policy: FakePolicy) -> None:
+        self.harm += self.settings[-1].learning_rate > self.threshold
 
     def load(self, directory: Path) -> None:
         super().load(directory)
@@ -85,7 +81,7 @@ def test_it_is_told_and_undone_at_half_the_rate(tmp_path: Path, threshold: float
     source = TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN, reading="fit"),), max_tokens=64))
     machine = Machine(tmp_path, source)
     machine.start(SETTINGS, Collapsing(threshold))
-    best = Checkpoints(machine.paths.checkpoints).best()
+    best = machine.best()
     told = [text for text in machine.notices("warning") if "a collapse" in text]
     returns = machine.of(RolledBack)
     assert len(told) == len(returns) == undone

@@ -19,7 +19,6 @@ from sapo_edge.node.rounds import Node
 from sapo_edge.policy import CallHandle, ExternalRule, Prompt, TrainingGroup, UpdateSettings
 from sapo_edge.rollout import Rollout, ScoredRollout, Task
 from sapo_edge.state.paths import Paths
-from sapo_edge.state.store import Store
 from sapo_edge.tasks import general
 from sapo_edge.tasks.checks import Number, Pattern
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
@@ -103,8 +102,7 @@ class Judged(TaskSource):
     """Counts the first answers of each evaluation as right, as many as a policy's course says."""
 
     def __init__(self, policy: Rising, questions: int = 3) -> None:
-        entry = TaskEntry("mine", questions=OWN, reading="fit")
-        super().__init__(Manifest("own", (entry,), max_tokens=64))
+        super().__init__(source(*OWN).manifest)
         self.policy, self.questions = policy, questions
 
     def judge(self, task: Task, text: str) -> Judgement:
@@ -194,10 +192,9 @@ def test_by_default_it_goes_on_while_validation_rises_and_keeps_the_best(tmp_pat
     last = machine.of(events.HeadStart)[-1]
     assert last.best_updates == 40
     assert (last.correct, last.accuracy, last.answers.count("0")) == (2, 2 / 3, 1), "told of the adapter that goes on"
-    with Store(Paths.default(tmp_path)) as store:
-        best = store.checkpoints.best()
-        assert best is not None and best.round == 0, "no run ends below its head start"
-        assert best.accuracy == pytest.approx(2 / 3) and best.cursor["head_start"]["updates"] == 40
+    best = machine.best()
+    assert best is not None and best.round == 0, "no run ends below its head start"
+    assert best.accuracy == pytest.approx(2 / 3) and best.cursor["head_start"]["updates"] == 40
     loaded, generated = policy.log.index("load"), policy.log.index("generate")
     assert loaded < generated, "the rounds begin with the best"
 
@@ -243,8 +240,7 @@ def test_what_was_learned_since_the_last_validation_is_kept_when_it_is_stopped(t
     policy = Rising({0: 0, 20: 1, 85: 2})
     machine = run(tmp_path, AUTO, Judged(policy), policy, stops_at(85))
     assert notices(machine) == [STOPPED] and validations(machine)[-1][0] == 85
-    with Store(Paths.default(tmp_path)) as store:
-        best = store.checkpoints.best()
+    best = machine.best()
     assert best is not None and best.cursor["head_start"]["updates"] == 85
 
 
@@ -258,10 +254,9 @@ def test_it_waits_longer_where_new_questions_come() -> None:
 
 def test_a_head_start_that_does_harm_is_not_kept(tmp_path: Path) -> None:
     policy = Rising({0: 2, 20: 1})
-    last = run(tmp_path, AUTO, Judged(policy), policy).of(events.HeadStart)[-1]
+    machine = run(tmp_path, AUTO, Judged(policy), policy)
+    last, best = machine.of(events.HeadStart)[-1], machine.best()
     assert last.done and last.best_updates == 0, "the rounds begin with the untrained policy"
-    with Store(Paths.default(tmp_path)) as store:
-        best = store.checkpoints.best()
     assert best is not None and best.round == 0 and best.accuracy == pytest.approx(2 / 3)
 
 

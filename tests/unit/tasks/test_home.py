@@ -21,17 +21,13 @@ def data(code: str) -> dict[str, Any]:
     return content
 
 
-def bare(sentence: str) -> str:
-    """A sentence without what its slots agree with."""
-    return re.sub(r"\{(\w+)=\w+/[^}]*\}", r"{\1}", sentence)
-
-
 @pytest.mark.parametrize("code", LANGUAGES)
 def test_parts_share_no_sentence_and_no_name(code: str) -> None:
     content = data(code)
     sentences: list[set[str]] = [set(), set(), set()]
     for _, part, _, _, texts in content["templates"]:
-        sentences[part] |= set(map(bare, texts))
+        # Without what their slots agree with.
+        sentences[part] |= {re.sub(r"\{(\w+)=\w+/[^}]*\}", r"{\1}", text) for text in texts}
     names = [{name for kind in content["names"].values() for _, name in kind[part]} for part in range(3)]
     for one, other in ((0, 1), (0, 2), (1, 2)):
         assert not sentences[one] & sentences[other]

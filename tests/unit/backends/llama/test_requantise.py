@@ -66,16 +66,12 @@ def test_the_fastest_format_is_made_and_remembered(
     assert len(narration) == 5
 
 
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1000])
-
-
 def rewrite(path: Path, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
-    "derived file truncated": lambda d: truncate(d / "bf16.gguf"),
+    "derived file truncated": lambda d: (d / "bf16.gguf").write_bytes((d / "bf16.gguf").read_bytes()[:-1000]),
     "derived file empty": lambda d: (d / "bf16.gguf").write_bytes(b""),
     "derived file gone": lambda d: (d / "bf16.gguf").unlink(),
     "record gone": lambda d: (d / "choice.json").unlink(),
