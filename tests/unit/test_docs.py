@@ -88,8 +88,7 @@ def test_pages_that_the_code_names_exist() -> None:
 @pytest.mark.parametrize("document", ["docs/algorithm.md", "ARCHITECTURE.md", "SECURITY.md", "docs/tasks.md"])
 def test_code_anchors_exist(document: str) -> None:
     found = anchors(read(document))
-    missing = [f"{path}:{name}" for path, name in found if name not in defined(ROOT / path)]
-    assert not missing
+    assert not [f"{path}:{name}" for path, name in found if name not in defined(ROOT / path)]
     assert found or document != "docs/algorithm.md"
 
 

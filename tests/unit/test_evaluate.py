@@ -151,7 +151,6 @@ def test_a_base_that_answers_better_with_more_examples_is_asked_so() -> None:
         shown.update(message.content for message in prompt[:-1])
         return truth[prompt[-1].content] if len(prompt) > 2 else "no idea"
 
-    base = FakePolicy(answer)
-    evaluation, examples = evaluate_base(base, source, tasks, 64)
+    evaluation, examples = evaluate_base(FakePolicy(answer), source, tasks, 64)
     assert (evaluation.right, examples) == (10, 8)
     assert shown and not shown & set(truth), "no held-out question is shown"

@@ -259,8 +259,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     def sample(self) -> list[ScoredRollout]:
         self.model.expire(self.clock.now)
-        strategy = STRATEGIES[self.strategy]
-        numbers = RoundSettings(OWN_ROLLOUTS, EXTERNAL, 8, 8, 1.0, strategy, UpdateSettings())
+        numbers = RoundSettings(OWN_ROLLOUTS, EXTERNAL, 8, 8, 1.0, STRATEGIES[self.strategy], UpdateSettings())
         sample = sample_external(EXTERNAL, self.context(), numbers, random.Random(self.seed))
         chosen = [scored.rollout for scored in sample]
         held = [entry.rollout for entry in self.model.held]

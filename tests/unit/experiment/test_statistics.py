@@ -88,8 +88,7 @@ def arms(*records: SwarmRecord) -> tuple[ArmResult, ArmResult]:
 def test_differences_are_paired_by_seed() -> None:
     # 8/0: 0.5, 0.75, 1 with seeds 0, 1, 2; 4/4: 0.75, 1 with seeds 0, 1. Unpaired means would differ by 0.125.
     alone = [record(0, test="00"), record(1, test="10"), record(2, test="11")]
-    shared = [record(0, "4/4", test="10"), record(1, "4/4", test="11")]
-    baseline, other = arms(*alone, *shared)
+    baseline, other = arms(*alone, *[record(0, "4/4", test="10"), record(1, "4/4", test="11")])
     difference = other.results[TEST].difference
     assert difference == Estimate(0.25, None, None, 2, "the same in all 2")
     assert difference.verdict == "no interval"

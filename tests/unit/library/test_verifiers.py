@@ -50,8 +50,7 @@ REFUSED = {
 @pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory whose modules processes can import."""
-    root = Path(__file__).parents[3]
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{root}")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[3]}")
     return tmp_path
 
 

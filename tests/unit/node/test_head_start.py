@@ -123,8 +123,7 @@ def test_right_answers_of_training_questions_are_learned_first(tmp_path: Path) -
     for group in learned:
         (answer,) = group.answers
         question = group.prompt[-1].content
-        number = int(question.split()[0])
-        assert (answer.text, answer.ended, answer.advantage) == (str(number + 1), True, 1.0)
+        assert (answer.text, answer.ended, answer.advantage) == (str(int(question.split()[0]) + 1), True, 1.0)
         assert answer.known and not tasks.is_held_out(question)
     ((updates, _, done),) = validations(machine)
     assert (updates, done) == (3, True)
@@ -214,8 +213,7 @@ def test_a_node_that_is_stopped_goes_on_from_the_best_validation(tmp_path: Path)
     whole = Rising({0: 0, 20: 1, 40: 3})
     course = validations(run(tmp_path / "whole", AUTO, Judged(whole), whole))
     stopped = Rising({0: 0, 20: 1, 40: 3})
-    machine = run(tmp_path, AUTO, Judged(stopped), stopped, stops_at(25))
-    assert notices(machine) == [STOPPED]
+    assert notices(run(tmp_path, AUTO, Judged(stopped), stopped, stops_at(25))) == [STOPPED]
     again = Rising({0: 1, 20: 3})
     assert validations(run(tmp_path, AUTO, Judged(again), again)) == course[1:]
     assert taught(again.updates[:20]) == taught(whole.updates[20:40]), "with the same questions"

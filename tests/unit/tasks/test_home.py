@@ -43,8 +43,7 @@ def test_languages_are_checked() -> None:
     for wrong in wrongs:
         with pytest.raises(ManifestError):
             TaskEntry("home", "home", {"languages": wrong})
-    seen = {Home(("de", "fr")).generate(seed)["metadata"]["language"] for seed in range(50)}
-    assert seen == {"de", "fr"}
+    assert {Home(("de", "fr")).generate(seed)["metadata"]["language"] for seed in range(50)} == {"de", "fr"}
 
 
 def test_a_task_takes_less_than_a_millisecond_and_loading_less_than_a_tenth_of_a_second() -> None:

@@ -199,8 +199,7 @@ def test_a_file_of_questions_with_another_name_is_told_how_names_end(tmp_path: P
 
 
 def packed(**changes: Any) -> bytes:
-    body = msgpack.unpackb(TINY.to_bytes())
-    return bytes(msgpack.packb({**body, **changes}))
+    return bytes(msgpack.packb({**msgpack.unpackb(TINY.to_bytes()), **changes}))
 
 
 @pytest.mark.parametrize(

@@ -116,8 +116,7 @@ def test_a_gpu_too_small_for_the_model_is_reported(tmp_path: Path) -> None:
         choice = choose("auto", large, host(installed=installed, torch=CUDA, nvidia=BIG))
         assert choice.name == "torch" and "CPU" in choice.reason
         assert "GB free" in choice.missing[0] and (remedy in choice.missing[0] or "smaller model" in choice.missing[0])
-    small = write_directory(tmp_path / "small", SHAPES["qwen2"])
-    choice = choose("auto", small, host(torch=CUDA, nvidia=BIG))
+    choice = choose("auto", write_directory(tmp_path / "small", SHAPES["qwen2"]), host(torch=CUDA, nvidia=BIG))
     assert "RTX 4090 with 24 GB" in choice.reason and choice.missing == ()
 
 

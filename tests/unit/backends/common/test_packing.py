@@ -56,8 +56,7 @@ def test_a_window_hides_what_is_further_back(groups: list[EncodedGroup], window:
     layout = pack(groups)
     masks = packing.within_window(layout, window)
     segments = tuple(replace(segment, visible=mask) for segment, mask in zip(layout.segments, masks, strict=True))
-    distances = layout.positions[:, None] - layout.positions
-    expected = seen_by_each(layout) & (distances < window)
+    expected = seen_by_each(layout) & (layout.positions[:, None] - layout.positions < window)
     np.testing.assert_array_equal(seen_by_each(replace(layout, segments=segments)), expected)
     assert all(mask.any(axis=-1).all() for mask in masks)
 

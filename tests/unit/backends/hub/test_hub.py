@@ -52,8 +52,7 @@ def test_an_interrupted_download_goes_on_where_it_ended(hub: Hub, repositories: 
     name, file = "hf:someone/tiny-GGUF:tiny-Q8_0.gguf", repositories / "someone" / "tiny-GGUF" / "tiny-Q8_0.gguf"
     half = file.stat().st_size // 2
     hub.cuts["tiny-Q8_0.gguf"] = half
-    path = fetch(name)
-    assert path.read_bytes() == file.read_bytes()
+    assert fetch(name).read_bytes() == file.read_bytes()
     ranges = [request[2] for request in hub.requests if request[0] == "GET" and "resolve" in request[1]]
     assert ranges[0] == "" and ranges[1].startswith("bytes=") and half - 1000 < int(ranges[1][6:-1]) <= half
 

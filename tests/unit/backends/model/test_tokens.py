@@ -206,8 +206,7 @@ def test_a_damaged_vocabulary_and_one_of_numbers_are_refused(tmp_path: Path, mon
         file.write_bytes(data.replace(pair, damaged))
         with pytest.raises(ModelError, match="damaged vocabulary"):
             PlainGgufVocabulary(parse_header(file))
-    arrays = read_arrays(file, ("tokenizer.ggml.merges",))
-    assert len(arrays["tokenizer.ggml.merges"]) == len(merges()) + 1
+    assert len(read_arrays(file, ("tokenizer.ggml.merges",))["tokenizer.ggml.merges"]) == len(merges()) + 1
     with pytest.raises(ModelError, match="no usable missing"):
         read_arrays(file, ("missing",))
     header = read_header(byte_level(tmp_path, "smollm"))
