@@ -43,9 +43,7 @@ def test_each_remembers_its_own_answers() -> None:
     conversation = Conversation(policy, MANIFEST, adapted=True)
     ask(conversation, "first")
     ask(conversation, "second")
-    assert turns(policy) == [
-        ["first"], ["first"], ["first", "base 1", "second"], ["first", "adapter 2", "second"],
-    ]  # fmt: skip
+    assert turns(policy) == [["first"]] * 2 + [["first", "base 1", "second"], ["first", "adapter 2", "second"]]
     assert policy.calls[-1].prompts[0][1] == Message("assistant", "adapter 2")
     assert {(asked.max_tokens, asked.stop_text) for asked in policy.calls} == {(PLAIN_TOKENS, "")}
     ask(conversation, "a task", task=True)

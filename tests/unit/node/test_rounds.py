@@ -60,9 +60,8 @@ def test_every_round_ends_with_a_checkpoint_which_a_start_hashes_once_and_return
     monkeypatch.setattr(hashlib, "file_digest", count)
     machine.start()
     assert machine.policy.log == ["load"]
-    assert sorted(hashed) == [
-        f"round-000003/{name}" for name in ("adapter_config.json", "adapter_model.safetensors", "optimizer.safetensors")
-    ]
+    files = ("adapter_config.json", "adapter_model.safetensors", "optimizer.safetensors")
+    assert sorted(hashed) == [f"round-000003/{name}" for name in files]
 
 
 def test_questions_too_long_for_the_model_are_left_out_and_told(machine: Machine, tmp_path: Path) -> None:

@@ -39,7 +39,6 @@ def host(
     nvidia: Nvidia | None = None,
     devices: Iterable[str] = (),
 ) -> Host:
-    """A machine with these properties."""
     packages, files = set(installed), set(devices)
     return Host(system, machine, packages.__contains__, lambda: torch, lambda: nvidia, files.__contains__)
 

@@ -77,9 +77,7 @@ def test_joined_segments_show_each_token_the_same(groups: list[EncodedGroup], wa
 def test_each_answer_is_computed_as_if_alone(groups: list[EncodedGroup]) -> None:
     layout = pack(groups)
     mask = seen_by_each(layout)
-    alone = [
-        (group.prompt, answer, k) for group in groups for answer in group.answers for k in range(len(answer.token_ids))
-    ]
+    alone = [(g.prompt, answer, k) for g in groups for answer in g.answers for k in range(len(answer.token_ids))]
     assert len(alone) == len(layout.targets) == len(layout.predictors) == len(layout.advantages)
     for row, (prompt, answer, k) in enumerate(alone):
         seen = np.flatnonzero(mask[layout.predictors[row]])

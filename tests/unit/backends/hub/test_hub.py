@@ -41,9 +41,8 @@ def test_a_directory_arrives_whole_and_without_what_is_not_needed(hub: Hub, repo
 def test_one_file_arrives_by_its_name_or_a_part_of_it(hub: Hub, name: str) -> None:
     path = fetch(name)
     assert path.name == "tiny-Q8_0.gguf" and open_source(path).architecture == "llama"
-    assert {request[1] for request in hub.requests if "resolve" in request[1]} == {
-        f"/someone/tiny-GGUF/resolve/{COMMIT}/tiny-Q8_0.gguf"
-    }
+    asked = {request[1] for request in hub.requests if "resolve" in request[1]}
+    assert asked == {f"/someone/tiny-GGUF/resolve/{COMMIT}/tiny-Q8_0.gguf"}
     hub.requests.clear()
     assert fetch(name) == path and hub.requests == []
 

@@ -116,9 +116,8 @@ def make(models: dict[str, Path]) -> Iterator[Callable[..., TorchPolicy]]:
         policy = TorchPolicy(opening(models["llama-gqa"], lora=RANK), place=place)
         policies.append(policy)
         if record is not None:
-            policy._sampler.step_cache = StepCache(
-                Network.of(policy._model, place.products), policy.shape, place, lambda: record
-            )
+            network = Network.of(policy._model, place.products)
+            policy._sampler.step_cache = StepCache(network, policy.shape, place, lambda: record)
         return policy
 
     yield make_policy
