@@ -58,6 +58,13 @@ def test_a_mistyped_name_gets_the_nearest_option(name: object, remedy: str) -> N
     assert plain.did_you_mean(name, ["own", "learning_rate"], "see the list") == remedy
 
 
+@given(st.text())
+def test_printable_text_has_no_control_characters(text: str) -> None:
+    assert all(not unicodedata.category(character).startswith("C") for character in plain.printable(text))
+    kept = plain.printable(text, lines=True)
+    assert all(c in "\n\t" or not unicodedata.category(c).startswith("C") for c in kept)
+
+
 def test_python_calls_nothing_printable_that_is_escaped_here() -> None:
     hidden = ("C", "Zl", "Zp")
     assert not [c for c in map(chr, range(0x110000)) if c.isprintable() and unicodedata.category(c).startswith(hidden)]
