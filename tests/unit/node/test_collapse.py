@@ -20,6 +20,7 @@ SETTINGS = Settings(
     own=4, external=0, answers=4, rounds=12, held_out=6, evaluate_every=3, seed=5, network="solo", head_start="0"
 )
 OWN = tuple(OwnQuestion(f"{number} + 1?", str(number + 1), Number()) for number in range(40))
+SOURCE = TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN, reading="fit"),), max_tokens=64))
 # Of requests for a home: the reward and the teaching groups of eight in ten rounds.
 HOME = (
     (0.19, 3), (0.17, 3), (0.25, 4), (0.06, 1), (0.19, 2), (0.12, 0), (0.05, 1), (0.06, 1), (0.09, 1), (0.00, 0),
@@ -78,8 +79,7 @@ class Collapsing(FakePolicy):
 
 @pytest.mark.parametrize(("threshold", "undone"), [(1.1e-4, 1), (0.0, MOST_UNDONE)])
 def test_it_is_told_and_undone_at_half_the_rate(tmp_path: Path, threshold: float, undone: int) -> None:
-    source = TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN, reading="fit"),), max_tokens=64))
-    machine = Machine(tmp_path, source)
+    machine = Machine(tmp_path, SOURCE)
     machine.start(SETTINGS, Collapsing(threshold))
     best = machine.best()
     told = [text for text in machine.notices("warning") if "a collapse" in text]
@@ -91,8 +91,7 @@ def test_it_is_told_and_undone_at_half_the_rate(tmp_path: Path, threshold: float
 
 
 def test_a_return_that_somebody_asks_for_in_that_round_goes_before(tmp_path: Path) -> None:
-    source = TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN, reading="fit"),), max_tokens=64))
-    machine = Machine(tmp_path, source)
+    machine = Machine(tmp_path, SOURCE)
 
     def ask(event: Event) -> None:
         if isinstance(event, RoundFinished) and event.round == 7 and not machine.of(RolledBack):
@@ -104,8 +103,7 @@ def test_a_return_that_somebody_asks_for_in_that_round_goes_before(tmp_path: Pat
 
 
 def test_nothing_is_undone_once_no_question_is_held_out_that_tells_whether_answers_are_worse(tmp_path: Path) -> None:
-    source = TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN, reading="fit"),), max_tokens=64))
-    machine = Machine(tmp_path, source)
+    machine = Machine(tmp_path, SOURCE)
     machine.start(replace(SETTINGS, rounds=5), Collapsing(1.0))
     machine.start(replace(SETTINGS, held_out=0), Collapsing(0.0))
     assert machine.rounds[-1] == 12 and not machine.of(RolledBack)
