@@ -81,7 +81,6 @@ def test_a_full_disk_leaves_the_earlier_state(tmp_path: Path, monkeypatch: pytes
     interrupted(HALF, tmp_path, 3)
     swarm = new_swarm(HALF, shelves(tmp_path / "full"))
     swarm.restore(tmp_path / "state")
-
     with monkeypatch.context() as patch, pytest.raises(StateError, match=r"No space left on device; free .* --to"):
         patch.setattr(shutil, "copytree", find_the_disk_full)
         swarm.run(lambda now: now.save(tmp_path / "state"))

@@ -74,7 +74,6 @@ def test_all_arms_ask_the_same_questions_at_the_same_rounds(models: Shelves) -> 
         record = record_of(arm, models)
         asked = [(item.round, item.questions) for item in record.evaluations if item.node == 1]
         before.add(next(item.correct for item in record.evaluations))
-
         assert [item for item in asked if item[1] != ADVERTISED] == expected
         entries = [tuple(task.ref.entry for task in questions.tasks) for questions in SETS.values()]
         assert [record.entries[questions] for questions in SETS] == entries

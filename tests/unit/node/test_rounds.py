@@ -348,7 +348,6 @@ def test_without_held_out_questions_it_evaluates_nothing(machine: Machine) -> No
 def test_the_best_checkpoint_is_the_one_with_the_best_evaluation(machine: Machine) -> None:
     # Right answers to the four questions after each round; an even length is right.
     right = {0: 1, 1: 2, 2: 4, 3: 3, 4: 0}
-
     left = iter("")
 
     def before(policy: FakePolicy) -> None:

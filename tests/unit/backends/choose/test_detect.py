@@ -246,7 +246,7 @@ def fake(name: str, error: Exception | None = None) -> Backend:
             raise error
         return SimpleNamespace(name=name, reasons=("chosen by itself",))
 
-    return replace(find_backend(name), open=open_it)  # type: ignore[arg-type]
+    return replace(find_backend(name), open=open_it)
 
 
 TORCH = ChosenBackend("torch", "torch: a GPU", automatic=True)
