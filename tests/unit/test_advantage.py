@@ -1,5 +1,7 @@
 """Group-relative advantages."""
 
+from __future__ import annotations
+
 import math
 
 import pytest

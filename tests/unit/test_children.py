@@ -1,5 +1,7 @@
 """Python processes that the program starts import nothing from the current directory."""
 
+from __future__ import annotations
+
 import subprocess
 from dataclasses import replace
 from pathlib import Path

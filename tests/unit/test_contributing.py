@@ -1,5 +1,7 @@
 """The diffs that CONTRIBUTING shows, applied to a copy of the repository."""
 
+from __future__ import annotations
+
 import re
 import shutil
 import subprocess

@@ -1,5 +1,7 @@
 """What a conversation remembers, and the session around it: commands, several lines, saved files."""
 
+from __future__ import annotations
+
 import io
 import json
 import os

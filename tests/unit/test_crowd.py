@@ -1,5 +1,7 @@
 """The simulation of a crowd in small: what a node receives and remembers does not grow with the swarm."""
 
+from __future__ import annotations
+
 import random
 from collections import deque
 

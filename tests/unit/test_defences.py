@@ -1,5 +1,7 @@
 """What tests say that they fail without is there; a few are removed. `python -m tests.defences` removes all."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from pathlib import Path

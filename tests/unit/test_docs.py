@@ -1,5 +1,7 @@
 """The documents name what exists: code anchors, commands, settings, exit codes, generators, links."""
 
+from __future__ import annotations
+
 import ast
 import csv
 import re

@@ -1,5 +1,7 @@
 """Every `sapo ...` in the documents is understood by the program: command, flags, values, number of arguments."""
 
+from __future__ import annotations
+
 import re
 import shlex
 import tomllib

@@ -1,5 +1,7 @@
 """Held-out evaluation and its interval."""
 
+from __future__ import annotations
+
 import random
 from collections import Counter
 

@@ -1,5 +1,7 @@
 """Checks of decoded values: what passes, and that an error names the field but never quotes the value."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from typing import Any

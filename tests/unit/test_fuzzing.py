@@ -1,5 +1,7 @@
 """Every target of fuzzing holds for its seeds and a few mutations of them; `python -m tests.fuzzing` goes further."""
 
+from __future__ import annotations
+
 import importlib.util
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """What to type for a missing package, by how this program was installed."""
 
+from __future__ import annotations
+
 import importlib.metadata
 import re
 import sys

@@ -1,5 +1,7 @@
 """Plain text: numbers with units, escaped text of others, and remedies for mistyped names."""
 
+from __future__ import annotations
+
 import re
 import unicodedata
 

@@ -1,5 +1,7 @@
 """The pool of other nodes' rollouts: what it accepts, forgets and offers."""
 
+from __future__ import annotations
+
 import random
 import threading
 import time

@@ -1,5 +1,7 @@
 """The pool over a restart: what comes back, how old it is, and damaged files."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """Rollouts: their bounds and their ids."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Room: what a node accepts of others follows the budget, the number of authors and the node's own rounds."""
 
+from __future__ import annotations
+
 import math
 
 import pytest

@@ -1,5 +1,7 @@
 """One round of SAPO with a scripted policy: the steps, what is trained on, and what is not."""
 
+from __future__ import annotations
+
 from collections import Counter
 from dataclasses import replace
 

@@ -1,5 +1,7 @@
 """SelectSubset: what is shared of a round, and that a whole swarm stays within its budget."""
 
+from __future__ import annotations
+
 import math
 import random
 import statistics

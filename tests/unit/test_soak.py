@@ -1,5 +1,7 @@
 """The soak's own judgement: planted leaks and losses have to show, and what is in order must not."""
 
+from __future__ import annotations
+
 import json
 import math
 import signal

@@ -1,5 +1,7 @@
 """SampleExternal: which of the pool's rollouts each strategy chooses."""
 
+from __future__ import annotations
+
 import random
 from collections import Counter
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """Taking out of an installation what does not run."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import struct

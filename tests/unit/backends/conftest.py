@@ -1,5 +1,7 @@
 """Tiny models for the tests of the backends' parts."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,7 @@
 """When a level pauses a node: two thresholds and two times; `test_pauses.py` has the user who overrules it."""
 
+from __future__ import annotations
+
 import pytest
 
 from sapo_edge.care.hysteresis import GAP, Limits, State, Watch

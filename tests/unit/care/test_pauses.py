@@ -1,5 +1,7 @@
 """When a node pauses by itself, the words for it, and that the user has the last word."""
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable
 from dataclasses import replace

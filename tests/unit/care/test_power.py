@@ -1,5 +1,7 @@
 """Power is what a battery or a counter tells; where neither can be read it is an estimate that says so."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,7 @@
 """A lower priority: for every thread, never raised, and no error where the system refuses."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """Sensors: which battery, which temperature, and the load of other programs."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import subprocess

@@ -1,5 +1,7 @@
 """Pausing and stopping a node: reasons, their callbacks, and the handles of long steps."""
 
+from __future__ import annotations
+
 import sys
 import threading
 from contextlib import nullcontext

@@ -1,5 +1,7 @@
 """Quiet hours: their form, midnight, and summer time."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Iterator
 from datetime import datetime

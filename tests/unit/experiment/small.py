@@ -1,5 +1,7 @@
 """Small swarms of a fake policy: a swarm takes milliseconds, and each number in it depends on all before it."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace

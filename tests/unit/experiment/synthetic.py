@@ -1,5 +1,7 @@
 """Records of swarms that never ran, for tests of statistics and reports."""
 
+from __future__ import annotations
+
 import random
 
 from sapo_edge.experiment.results import EvaluationRecord, RoundRecord, SwarmRecord

@@ -1,5 +1,7 @@
 """Hostile members: what they publish passes every check, and does what they claim."""
 
+from __future__ import annotations
+
 import itertools
 import time
 from collections.abc import Sequence

@@ -1,5 +1,7 @@
 """The law of size: what is fitted is what the swarms show, and a size that helps nothing is said to."""
 
+from __future__ import annotations
+
 import csv
 import re
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """Plans in TOML: what they leave out, what they may not say, and the digests by which results are found again."""
 
+from __future__ import annotations
+
 import re
 import textwrap
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """What plots show is right and can be read: ticks, labels, titles, a baseline that other curves don't hide."""
 
+from __future__ import annotations
+
 import itertools
 
 from hypothesis import given, settings

@@ -1,5 +1,7 @@
 """Reports: the same bytes for the same records, every number where it belongs, missing swarms said."""
 
+from __future__ import annotations
+
 import csv
 import json
 import random

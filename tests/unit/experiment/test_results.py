@@ -1,5 +1,7 @@
 """The file of results: what is written is read again, what a kill or a person left is named, nothing is mixed."""
 
+from __future__ import annotations
+
 import json
 import os
 from dataclasses import replace

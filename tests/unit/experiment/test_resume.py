@@ -1,5 +1,7 @@
 """A swarm that was interrupted ends as if it had not been, whatever the kill left."""
 
+from __future__ import annotations
+
 import shutil
 from dataclasses import replace
 from pathlib import Path

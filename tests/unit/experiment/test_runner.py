@@ -1,5 +1,7 @@
 """Worker processes of an experiment: the same bytes however they share the work, and nothing left of those that end."""
 
+from __future__ import annotations
+
 import os
 import random
 import shutil

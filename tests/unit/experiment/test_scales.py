@@ -1,5 +1,7 @@
 """The shipped experiments: every arm of each is valid, and the first rounds of the larger two run on a small model."""
 
+from __future__ import annotations
+
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path

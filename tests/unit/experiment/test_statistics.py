@@ -1,5 +1,7 @@
 """Statistics of swarms: small examples by hand, degenerate ones, coverage of intervals, drawdown."""
 
+from __future__ import annotations
+
 import math
 import random
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """One swarm of an experiment: the same record always, fair arms, costs of all, and members that do not learn."""
 
+from __future__ import annotations
+
 import itertools
 import json
 import random

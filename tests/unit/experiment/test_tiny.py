@@ -1,5 +1,7 @@
 """The tiny models: those behind the tables, no held-out question in their warm-up, mistakes that are mistakes."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import random

@@ -1,5 +1,7 @@
 """An experiment is read while it runs: what is finished, what is in progress, and each arm against its baseline."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """An adapter is asked with the prompt of its training; what an export may leave and replace."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import signal

@@ -1,5 +1,7 @@
 """Figures for libraries that draw curves: which, where to, and that none of them can disturb a round."""
 
+from __future__ import annotations
+
 import struct
 import sys
 import threading

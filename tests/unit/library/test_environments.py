@@ -1,5 +1,7 @@
 """Environments that judge answers, played by a process that speaks their protocol: faults, limits and consent."""
 
+from __future__ import annotations
+
 import json
 import os
 import sys

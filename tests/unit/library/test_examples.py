@@ -1,5 +1,7 @@
 """The script of docs/python.md and the notebook beside it, run as a user runs them, with a tiny model."""
 
+from __future__ import annotations
+
 import os
 import re
 import shutil

@@ -1,5 +1,7 @@
 """The Python interface: with a tiny model, in this process, beside what the commands give."""
 
+from __future__ import annotations
+
 import asyncio
 import itertools
 import json

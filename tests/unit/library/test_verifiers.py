@@ -1,5 +1,7 @@
 """The package `verifiers` as it is installed, at 560 MB not for the tests: skipped without it."""
 
+from __future__ import annotations
+
 import asyncio
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Fixtures for tests of the node."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

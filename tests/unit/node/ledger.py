@@ -1,5 +1,7 @@
 """A node whose policy's whole state is the list of what it was trained on."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Sequence
 

@@ -1,5 +1,7 @@
 """A state directory on which nodes with scripted policies run one after the other."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar

@@ -4,6 +4,8 @@ DIRECTORY is a file system of its own, of some 40 MB. The node is real, apart fr
 JSON line; raises an AssertionError if one has no remedy, or if something that was finished is lost.
 """
 
+from __future__ import annotations
+
 import json
 import logging
 import os

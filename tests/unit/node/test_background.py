@@ -1,5 +1,7 @@
 """How a node ended, from its log, output and lock."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess

@@ -1,5 +1,7 @@
 """The number of external rollouts by validation accuracy: falls that are noise, falls that are not, recovery."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

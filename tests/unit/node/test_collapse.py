@@ -1,5 +1,7 @@
 """A collapse is noticed within three rounds, told, and undone."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from pathlib import Path
 

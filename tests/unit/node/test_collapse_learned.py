@@ -1,5 +1,7 @@
 """A real collapse, of a tiny model that learns requests for a home at far too high a rate."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """What clients of the control socket can ask of a running node."""
 
+from __future__ import annotations
+
 import json
 from dataclasses import replace
 from pathlib import Path

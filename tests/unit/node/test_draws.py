@@ -1,5 +1,7 @@
 """A node passes over tasks that seldom teach."""
 
+from __future__ import annotations
+
 from sapo_edge.node.draws import LEAST, Draws
 from sapo_edge.rollout import Answer, Rollout, ScoredRollout, Task, TaskRef
 

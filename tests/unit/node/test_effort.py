@@ -1,5 +1,7 @@
 """What a run costs: seconds of work, and energy where it is measured."""
 
+from __future__ import annotations
+
 from contextlib import closing
 from pathlib import Path
 

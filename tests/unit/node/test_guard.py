@@ -1,5 +1,7 @@
 """A node whose validation accuracy falls while it takes external rollouts, and its return to an earlier checkpoint."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,7 @@
 """A head start: what is learned before the first round, when, and that its gradient is that of cross-entropy."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import pytest
 
 from sapo_edge.policy import UpdateSettings

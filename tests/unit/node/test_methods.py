@@ -1,5 +1,7 @@
 """The methods of the control socket: which parameters they accept, and what they ask of the node."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

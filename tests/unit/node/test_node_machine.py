@@ -4,6 +4,8 @@ A kill is a copy of the state directory as it is before or after one change of a
 the next node opens that copy. The policy's whole state is the list of what it was trained on.
 """
 
+from __future__ import annotations
+
 import os
 import shutil
 import tempfile

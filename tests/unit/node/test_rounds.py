@@ -1,5 +1,7 @@
 """The node with a scripted policy: checkpoints, recovery, ways to stop, events and journal."""
 
+from __future__ import annotations
+
 import hashlib
 import math
 from dataclasses import replace

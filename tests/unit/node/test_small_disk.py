@@ -1,5 +1,7 @@
 """A node on a disk that becomes full or read-only: a small file system of its own, which only this test sees."""
 
+from __future__ import annotations
+
 import json
 import shutil
 import subprocess

@@ -1,5 +1,7 @@
 """Backups: all that can't be made again comes back, and nothing that another archive says is believed."""
 
+from __future__ import annotations
+
 import json
 import os
 import struct

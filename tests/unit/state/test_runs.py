@@ -1,5 +1,7 @@
 """Several runs lie beside each other, and nothing that the identity may use only once begins again."""
 
+from __future__ import annotations
+
 from contextlib import closing
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Work with a peer's input: it ends within its time limit, whatever it does."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import threading

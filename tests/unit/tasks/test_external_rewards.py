@@ -1,5 +1,7 @@
 """The reward of another node's answer is that of the text that is trained on, for every text that it may write."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The skill `extract`: held-out words and names, and values that stand in their message."""
 
+from __future__ import annotations
+
 import calendar
 import json
 import re

@@ -1,5 +1,7 @@
 """Answers that a function of this machine judges: only where it is given, and never for a swarm."""
 
+from __future__ import annotations
+
 import math
 from pathlib import Path
 

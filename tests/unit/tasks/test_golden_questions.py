@@ -3,6 +3,8 @@
 Renew the record after a deliberate change: `python -m tests.unit.tasks.test_golden_questions`.
 """
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,7 @@
 """The skill `home`: held-out words and names, credit by fields, languages, and what it takes to load."""
 
+from __future__ import annotations
+
 import json
 import re
 import subprocess

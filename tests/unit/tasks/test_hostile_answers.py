@@ -1,5 +1,7 @@
 """Hostile answers: any text of a peer is scored in bounded time, without an exception and without side effects."""
 
+from __future__ import annotations
+
 import sys
 import time
 from collections.abc import Iterator

@@ -1,5 +1,7 @@
 """Rows of data sets become questions: columns guessed or named, and what is left out counted by its reason."""
 
+from __future__ import annotations
+
 import json
 import os
 import time

@@ -1,5 +1,7 @@
 """Manifests: what is accepted, what is rejected with which message, and the encoding."""
 
+from __future__ import annotations
+
 import contextlib
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """People's own questions: files, canonical bytes, checks, held-out sets, and drawing."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json

@@ -1,5 +1,7 @@
 """Questions from Parquet files that pyarrow wrote, and from files that are damaged or claim too much."""
 
+from __future__ import annotations
+
 import random
 import sys
 from pathlib import Path

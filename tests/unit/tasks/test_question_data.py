@@ -1,5 +1,7 @@
 """Own questions that a manifest names by digest: the same tasks as if they were in it, from a file that is checked."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os

@@ -1,5 +1,7 @@
 """How an answer is read out of a completion: one answer for a text, whatever the text says around it."""
 
+from __future__ import annotations
+
 import time
 
 import pytest

@@ -1,5 +1,7 @@
 """What all skills have in common: the same tasks everywhere, one right answer, and nothing held out in training."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 from dataclasses import replace

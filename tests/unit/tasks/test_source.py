@@ -1,5 +1,7 @@
 """Task sources: sequences, references and held-out questions."""
 
+from __future__ import annotations
+
 import contextlib
 import io
 import time

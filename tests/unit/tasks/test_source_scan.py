@@ -4,6 +4,8 @@ The scan resolves names as Python does, in the module of each function, and foll
 ReasoningGYM and of this project. Anything else must not be on the lists of forbidden names.
 """
 
+from __future__ import annotations
+
 import ast
 import builtins
 import importlib

@@ -1,5 +1,7 @@
 """The skill `tools`: held-out tools and names, and one call that the request spells out."""
 
+from __future__ import annotations
+
 import json
 import re
 from collections import Counter

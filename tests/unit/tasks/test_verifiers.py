@@ -1,5 +1,7 @@
 """Verifiers: right answers score 1, wrong ones 0, whatever surrounds the answer."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import pytest

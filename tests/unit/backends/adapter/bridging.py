@@ -1,5 +1,7 @@
 """Measures how much torch and llama.cpp differ on the same text, with an adapter of some effect."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass

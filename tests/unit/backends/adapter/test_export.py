@@ -3,6 +3,8 @@
 A merged model does so in programs that know nothing of adapters.
 """
 
+from __future__ import annotations
+
 import json
 import shutil
 import sys

@@ -1,5 +1,7 @@
 """Files of an adapter that somebody brings, and the one that the sampler reads: in memory where the system can."""
 
+from __future__ import annotations
+
 import errno
 import os
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Adapters as GGUF files: llama.cpp computes the distribution that torch has learned."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import numpy as np

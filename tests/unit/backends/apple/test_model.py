@@ -1,5 +1,7 @@
 """Models in MLX: the numbers of the file to the bit, quantised or not, and errors with remedies."""
 
+from __future__ import annotations
+
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor

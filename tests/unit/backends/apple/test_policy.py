@@ -1,5 +1,7 @@
 """MLX beyond the contract: the learner's shortcuts change nothing, other threads can go on, a step draws once."""
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace

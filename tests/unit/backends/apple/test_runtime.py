@@ -1,5 +1,7 @@
 """Loading MLX: what else it loads, and what it must not change. Each test runs a process of its own."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from pathlib import Path

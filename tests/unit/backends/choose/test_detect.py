@@ -1,5 +1,7 @@
 """Which backend is chosen on each kind of machine, and what keeps a better one from running."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess

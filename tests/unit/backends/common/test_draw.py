@@ -1,5 +1,7 @@
 """Drawing tokens: the inverse of the cumulative distribution, one stream of numbers for each answer."""
 
+from __future__ import annotations
+
 import math
 
 import numpy as np

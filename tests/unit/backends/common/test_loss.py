@@ -1,5 +1,7 @@
 """What is left of external tokens' losses; `tests/contract/test_policy_gradient.py` has the loss and its gradient."""
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

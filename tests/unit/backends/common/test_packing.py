@@ -1,5 +1,7 @@
 """Packing: what each answer token sees is what it would see alone behind its prompt."""
 
+from __future__ import annotations
+
 import itertools
 import math
 from dataclasses import replace

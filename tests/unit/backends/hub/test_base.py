@@ -1,5 +1,7 @@
 """What is known of a base model, without the network."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

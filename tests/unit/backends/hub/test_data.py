@@ -1,5 +1,7 @@
 """Data sets of the hub, from a small hub here: which files are a split, and what is said where there are none."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import huggingface_hub.constants

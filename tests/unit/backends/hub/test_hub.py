@@ -1,5 +1,7 @@
 """Models of the hub: downloaded by the hub's own client from a small hub here, kept, listed and removed."""
 
+from __future__ import annotations
+
 import shutil
 from pathlib import Path
 

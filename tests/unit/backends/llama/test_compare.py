@@ -1,5 +1,7 @@
 """Which of llama.cpp and torch samples: measured, remembered, and overruled by a setting."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Callable
 from contextlib import closing

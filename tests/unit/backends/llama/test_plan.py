@@ -1,5 +1,7 @@
 """Plans: the fastest that fits into the memory is taken, and kept to."""
 
+from __future__ import annotations
+
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path

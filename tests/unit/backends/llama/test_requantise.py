@@ -1,5 +1,7 @@
 """The file to sample from: measured once, remembered, made again when damaged."""
 
+from __future__ import annotations
+
 import errno
 import json
 import os

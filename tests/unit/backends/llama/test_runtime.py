@@ -1,5 +1,7 @@
 """What llama.cpp is asked for; its answers are tested with the backend."""
 
+from __future__ import annotations
+
 import _thread
 import signal
 import time

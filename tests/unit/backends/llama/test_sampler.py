@@ -1,5 +1,7 @@
 """What llama.cpp's sampler decodes, and when; how it cuts prompts into runs of tokens."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Control groups as a test writes them."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

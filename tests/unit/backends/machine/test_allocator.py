@@ -1,5 +1,7 @@
 """What an update frees is kept while it may be, and no longer."""
 
+from __future__ import annotations
+
 import ctypes
 import sys
 

@@ -1,5 +1,7 @@
 """What was measured is remembered until what it depends on changes, and again once a busy machine is quiet."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 

@@ -1,5 +1,7 @@
 """Memory within control groups: what a container or a service manager leaves."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import psutil

@@ -1,5 +1,7 @@
 """NVIDIA's GPUs and driver, as reported by the driver's library and by Linux."""
 
+from __future__ import annotations
+
 import ctypes
 from pathlib import Path
 from types import SimpleNamespace

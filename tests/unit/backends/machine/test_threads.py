@@ -1,5 +1,7 @@
 """The number of threads: as many as other programs leave cores free."""
 
+from __future__ import annotations
+
 import os
 import time
 from pathlib import Path

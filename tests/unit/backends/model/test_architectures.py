@@ -1,5 +1,7 @@
 """The list of architectures: a record is all that torch, MLX and the checks need; without one they refuse a model."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """The sizes of known models, from which the table in docs/models.md is made."""
 
+from __future__ import annotations
+
 import pytest
 
 from sapo_edge.backends.model.architectures import ARCHITECTURES

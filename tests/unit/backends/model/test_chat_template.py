@@ -1,5 +1,7 @@
 """Chat templates of the shapes that models of the hub have, written for these tests, in both engines."""
 
+from __future__ import annotations
+
 import shutil
 from collections.abc import Callable
 from contextlib import closing

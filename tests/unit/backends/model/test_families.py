@@ -1,5 +1,7 @@
 """What a GGUF file says about a family's own settings, as llama.cpp reads it; what no backend computes is refused."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Finding the model that the user set: where it may be, and what each mistake is answered with."""
 
+from __future__ import annotations
+
 import shutil
 from pathlib import Path
 

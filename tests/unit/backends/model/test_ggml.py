@@ -1,5 +1,7 @@
 """Number formats are widened to the same values with and without llama.cpp's library."""
 
+from __future__ import annotations
+
 import numpy as np
 import pytest
 from gguf.constants import GGMLQuantizationType

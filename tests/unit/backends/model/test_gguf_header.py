@@ -1,5 +1,7 @@
 """The header of a GGUF file: read correctly, or refused with a remedy."""
 
+from __future__ import annotations
+
 import os
 import struct
 import time

@@ -1,5 +1,7 @@
 """Hugging Face directories: the same weights, tokens and probabilities as transformers, and errors with a remedy."""
 
+from __future__ import annotations
+
 import json
 import shutil
 from collections.abc import Callable

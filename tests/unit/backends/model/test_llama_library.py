@@ -1,5 +1,7 @@
 """Which llama.cpp is loaded: its own where llama-cpp-python has one, xllamacpp's where it has none."""
 
+from __future__ import annotations
+
 import ctypes
 import importlib.metadata
 import subprocess

@@ -1,5 +1,7 @@
 """Token ids of texts whose splitting differs between families: a GGUF file's and a directory's are the same."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterator
 from contextlib import closing

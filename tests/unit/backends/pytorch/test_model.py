@@ -1,5 +1,7 @@
 """A GGUF file in torch: the weights that transformers would load, and a new adapter that changes nothing."""
 
+from __future__ import annotations
+
 import shutil
 from dataclasses import replace
 from pathlib import Path

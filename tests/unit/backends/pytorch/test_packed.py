@@ -1,5 +1,7 @@
 """Packed weights: the float32 model's values, products and gradients, without its memory."""
 
+from __future__ import annotations
+
 import mmap
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Places and devices: number formats, batch sizes by free memory, and how far bfloat16 moves the results."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """The number format of a CPU's products: measured, not read from the processor's flags."""
 
+from __future__ import annotations
+
 import os
 import time
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The torch sampler's parts: draws, rows, and recorded steps."""
 
+from __future__ import annotations
+
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -1,5 +1,7 @@
 """The torch learner beyond the contract: its shortcuts change nothing, and nothing is left half-done."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
