@@ -215,7 +215,9 @@ offers = st.lists(
 
 @given(offers, st.integers(1, 6), st.integers(60, 400), st.floats(0.01, 1.0))
 @settings(max_examples=150, deadline=None)
-def test_the_bounds_hold(offers: list[tuple[str, int, int, float]], rollouts: int, size: int, share: float) -> None:
+def test_the_bounds_hold_for_any_arrivals(
+    offers: list[tuple[str, int, int, float]], rollouts: int, size: int, share: float
+) -> None:
     clock = Clock()
     pool = Pool("m", PoolLimits(rollouts, size, share, 50.0, 8, 8), clock)
     for author, sequence, length, pause in offers:

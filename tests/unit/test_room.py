@@ -30,7 +30,9 @@ def test_a_small_swarm_has_no_limit(others: int) -> None:
 
 @fails_without("room.py", "if others <= FEW:", "if True:")
 @given(st.floats(0.5, 5000), st.floats(FEW + 0.1, 1e6), st.integers(1, 10_000))
-def test_all_authors_share_so_many_budgets_whatever_their_number(length: float, others: float, budget: int) -> None:
+def test_all_authors_together_get_so_many_budgets_in_a_round_whatever_their_number(
+    length: float, others: float, budget: int
+) -> None:
     room = after(length, others=others, budget=budget)
     assert room.author * others * length == pytest.approx(GENEROUS * budget)
     assert room.newcomers * length == pytest.approx(NEWCOMERS * budget)

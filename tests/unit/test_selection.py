@@ -72,7 +72,9 @@ def test_selection_is_a_function_of_its_random_generator_and_fractions_hold_on_a
         (0, 10**9, math.inf),
     ],
 )
-def test_a_share_is_the_budget_by_authors_corrected_by_inbound_rate(others: float, received: int, share: float) -> None:
+def test_the_share_is_the_budget_by_authors_corrected_by_the_inbound_rate(
+    others: float, received: int, share: float
+) -> None:
     assert after(others, received).share == pytest.approx(share, rel=0.01)
     # Before anything is known of the rate, the authors alone count.
     assert after(32, received, 0).share == 2.0

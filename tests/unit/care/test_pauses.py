@@ -141,7 +141,9 @@ def test_each_reason_pauses_the_node_and_it_resumes_when_the_reason_has_passed(
 
 
 @pytest.mark.parametrize(("begin", "seconds"), [(unplug, 5), (heat, 5), (crowd, 10)])
-def test_a_spike_or_a_lull_changes_nothing(machine: Machine, begin: Callable[[Machine], None], seconds: float) -> None:
+def test_a_short_spike_starts_no_pause_and_a_short_lull_ends_none(
+    machine: Machine, begin: Callable[[Machine], None], seconds: float
+) -> None:
     for _ in range(5):
         begin(machine)
         machine.wait(seconds)
@@ -196,7 +198,9 @@ def test_it_resumes_only_when_all_reasons_have_passed(machine: Machine) -> None:
 
 
 @each_reason
-def test_resuming_overrules_a_reason_that_lasts(machine: Machine, begin: Callable[[Machine], None], text: str) -> None:
+def test_resuming_overrules_a_reason_until_it_has_passed_once(
+    machine: Machine, begin: Callable[[Machine], None], text: str
+) -> None:
     begin(machine)
     machine.wait(60)
     machine.stop.resume()
@@ -219,7 +223,9 @@ def test_resuming_overrules_neither_later_reasons_nor_one_that_does_not_count_ye
 
 
 @each_reason
-def test_a_pause_by_a_user_never_ends_by_itself(machine: Machine, begin: Callable[[Machine], None], text: str) -> None:
+def test_a_pause_by_the_user_never_ends_by_itself(
+    machine: Machine, begin: Callable[[Machine], None], text: str
+) -> None:
     begin(machine)
     machine.wait(60)
     machine.stop.pause("asked to pause")
@@ -238,7 +244,9 @@ def test_a_pause_by_a_user_never_ends_by_itself(machine: Machine, begin: Callabl
         (night, {"quiet_hours": ""}),
     ],
 )
-def test_settings_take_effect_live(machine: Machine, begin: Callable[[Machine], None], off: dict[str, object]) -> None:
+def test_settings_take_effect_while_the_node_runs(
+    machine: Machine, begin: Callable[[Machine], None], off: dict[str, object]
+) -> None:
     begin(machine)
     on = machine.settings
     machine.set(**off)

@@ -79,7 +79,9 @@ def entry(degrees: float, label: str = "") -> SimpleNamespace:
         ({"coretemp": [entry(50), entry(-273), entry(65261)]}, 50),
     ],
 )
-def test_the_hottest_processor_counts(monkeypatch: pytest.MonkeyPatch, chips: dict[str, Any], expected: float) -> None:
+def test_the_processors_highest_temperature_is_read(
+    monkeypatch: pytest.MonkeyPatch, chips: dict[str, Any], expected: float
+) -> None:
     monkeypatch.setattr(psutil, "sensors_temperatures", lambda: chips, raising=False)
     assert sensors.read_temperature() == expected
 

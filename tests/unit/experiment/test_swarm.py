@@ -51,7 +51,9 @@ def models(tmp_path: Path) -> Shelves:
 
 
 @pytest.mark.parametrize("name", ARMS)
-def test_no_clock_or_earlier_swarm_changes_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_record_depends_on_no_clock_and_on_no_earlier_swarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     models = shelves(tmp_path / "first")
     first = record_of(ARMS[name], models)
     record_of(HALF, models, seed=5)
@@ -115,7 +117,9 @@ def test_the_seed_of_a_swarm_decides_the_adapters_and_not_the_arm(tmp_path: Path
     assert (first[0]["q.lora_A.weight"] != first[1]["q.lora_A.weight"]).any()
 
 
-def test_costs_are_of_generating_and_updating_of_all_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_costs_are_those_of_generating_and_updating_of_all_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spent = 0.0
 
     def spend(seconds: float) -> None:
@@ -212,7 +216,9 @@ def test_specialised_members_draw_one_task_each_and_are_asked_all(models: Shelve
     assert set(record.entries["test"]) == {task.ref.entry for task in SETS["test"].tasks}
 
 
-def test_supervised_rounds_teach_what_is_known_and_share_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_supervised_rounds_teach_known_answers_to_own_questions_and_share_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     policy, asked = SavedPolicy(), set()
 
     def right_answer(_source: TaskSource, task: Task) -> str | None:

@@ -63,7 +63,9 @@ def test_a_merged_model_comes_with_the_prompt_of_its_training(home: Path, model:
     assert TRAINED_ON.system in text and JOINED.system not in text
 
 
-def test_whose_prompt_comes_along(home: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_said_whose_prompt_comes_along(
+    home: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """An adapter that is no checkpoint doesn't name the manifest that it was trained on."""
     alone = export_adapter(open_workspace(home, {"model": str(model)}), None, "peft", tmp_path / "alone")
     for adapter, manifest in ((None, TRAINED_ON), (alone, JOINED)):
@@ -105,7 +107,9 @@ def test_what_stops_an_export_leaves_no_hidden_half_of_a_model(
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_a_chat_asks_as_trained_unless_told_otherwise(home: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chat_asks_as_in_training_unless_told_otherwise(
+    home: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     policy = SimpleNamespace(model_digest=open_source(model).digest, load=str, close=str)
     monkeypatch.setattr(Workspace, "open_policy", lambda *_, **__: (policy, ()))
     for named, name in ((None, "starter"), ("home", "home")):

@@ -66,7 +66,9 @@ def test_each_event_with_figures_gives_them_and_the_others_nothing(monkeypatch: 
         ("trackio", {"MLFLOW_TRACKING_URI": "http://own.example"}, ""),
     ],
 )
-def test_where_figures_go_is_known_and_no_password_shown(library: str, environment: dict[str, str], place: str) -> None:
+def test_where_figures_are_sent_is_known_and_no_password_is_shown(
+    library: str, environment: dict[str, str], place: str
+) -> None:
     assert goes_to(library, environment) == place
 
 
@@ -139,7 +141,9 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
 
 
 @pytest.mark.parametrize("fake", ["trackio"], indirect=True)
-def test_trackio_gets_figures_by_round_alone(fake: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trackio_gets_figures_by_round_and_nothing_of_the_machine(
+    fake: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     opened = open_curves("trackio", tmp_path, "starter-first", pytest.fail)
     opened(ROUND)
     opened.close()
@@ -152,7 +156,9 @@ def test_trackio_gets_figures_by_round_alone(fake: Any, tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize("fake", ["wandb"], indirect=True)
-def test_wandb_gets_figures_and_none_of_the_machine(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_gets_figures_and_nothing_of_the_machine(
+    fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened = open_curves("wandb", tmp_path, "starter-first", pytest.fail)
     opened(HELD_OUT)
     opened.close()
@@ -170,7 +176,9 @@ def test_wandb_gets_figures_and_none_of_the_machine(fake: Any, tmp_path: Path, m
         open_curves("wandb", tmp_path, "starter-first", pytest.fail)
 
 
-def test_a_library_missing_or_failing_to_open_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_that_is_missing_or_fails_to_open_names_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(curves, "find_spec", lambda _name: None)
     with pytest.raises(StateError, match="tensorboard needs tensorboardX, which is not installed; install it with"):
         open_curves("tensorboard", tmp_path, "first", pytest.fail)

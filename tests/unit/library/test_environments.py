@@ -90,7 +90,9 @@ def test_rows_may_be_left_and_a_process_that_ends_before_the_last_is_an_error(en
         list(Environment("verifiers:short", print).rows())
 
 
-def test_after_an_answer_that_hangs_or_ends_it_the_next_is_judged(environment: Environment, said: list[str]) -> None:
+def test_an_answer_on_which_it_hangs_or_ends_is_wrong_and_said_and_the_next_one_is_judged(
+    environment: Environment, said: list[str]
+) -> None:
     for lost, text in enumerate(("hang", "end"), start=1):
         assert environment("q", "", text) == 0.0 and environment.lost == lost
         assert environment("q", "", "right") == 1.0
@@ -124,7 +126,9 @@ def test_it_inherits_no_open_file(environment: Environment, tmp_path: Path) -> N
         ("silent", DataError, "took more than 1 s to load"),
     ],
 )
-def test_the_unusable_say_why(name: str, kind: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_can_not_be_used_says_why(
+    name: str, kind: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(environments, "START_SECONDS", 1.0 if name == "silent" else 60.0)
     with pytest.raises(kind, match=message):
         Environment(f"verifiers:{name}", print)

@@ -84,7 +84,9 @@ def test_a_call_gives_what_the_command_gives_file_for_file(model: Path, tmp_path
     assert ours.results == theirs.results and len(ours.rounds) == 2
 
 
-def test_events_and_rounds_are_told_as_it_trains(model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_events_and_rounds_are_told_while_it_trains(
+    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     told: list[sapo.Event] = []
     rounds: list[int] = []
     logging.getLogger("sapo_edge").setLevel(logging.WARNING)
@@ -95,7 +97,9 @@ def test_events_and_rounds_are_told_as_it_trains(model: Path, tmp_path: Path, ca
     assert not [record for record in caplog.records if record.levelno < logging.WARNING], "they are for the file"
 
 
-def test_other_tasks_begin_a_run_beside_it(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_goes_on_and_other_tasks_begin_another_beside_it(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     first = train(model, tmp_path, rounds=1)
     assert first.train(1, **{k: v for k, v in quick(model, tmp_path).items() if k != "home"}) is first
     assert len(first.rounds) == 2
@@ -123,7 +127,9 @@ def test_a_run_is_asked_compared_and_exported(model: Path, tmp_path: Path) -> No
             run.export("zip", tmp_path / "zip")
 
 
-def test_a_run_keeps_its_tasks_and_model_anyway(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_keeps_its_tasks_and_its_model_whatever_is_joined_and_set(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = train(model, tmp_path, rounds=1)
     Membership(Paths.default(tmp_path).state).join(Swarm.of(load_manifest("starter")))
     monkeypatch.setenv("SAPO_EDGE_MANIFEST", "home")
@@ -170,7 +176,9 @@ def test_ctrl_c_saves_the_round_and_raises_keyboard_interrupt(model: Path, tmp_p
     assert 1 <= len(run.rounds) < 50 and run.adapter is not None
 
 
-def test_ctrl_c_while_a_model_loads_ends_the_call(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_the_model_loads_ends_the_call_at_once(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Workspace, "open_policy", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
     with handling([signal.SIGINT], signal.default_int_handler), pytest.raises(KeyboardInterrupt):
         train(model, tmp_path)
@@ -256,7 +264,9 @@ def test_the_interface_has_these_names_and_loads_nothing_before_they_are_used() 
         sapo.tran  # noqa: B018
 
 
-def test_a_checkpoint_that_replaces_one_is_asked(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_that_replaces_one_of_its_round_is_asked(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As in a head start, whose validations all save round 0; and what was verified is not read at each question."""
     opened: list[Path | None] = []
     open_conversation = adapters.open_conversation
@@ -293,7 +303,9 @@ def test_a_checkpoint_that_replaces_one_is_asked(model: Path, tmp_path: Path, mo
         assert opened == 2 * [newest.directory]
 
 
-def test_of_endless_rows_one_more_than_there_may_be_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_rows_without_end_one_more_than_there_may_be_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def count(file: Path, _store: Path) -> None:
         raise sapo.SapoError(f"{len(file.read_text().splitlines())} rows", "")
 

@@ -337,7 +337,9 @@ def test_changes_of_the_role_keep_the_history_and_the_numbers_of_rounds(machine:
 
 
 @pytest.mark.parametrize(("every", "expected"), [(0, [0, 5]), (2, [0, 2, 4, 5]), (5, [0, 5]), (100, [0, 5])])
-def test_it_evaluates_at_start_at_end_and_at_the_interval(machine: Machine, every: int, expected: list[int]) -> None:
+def test_it_evaluates_at_start_at_the_end_and_at_the_interval(
+    machine: Machine, every: int, expected: list[int]
+) -> None:
     machine.start(replace(SETTINGS, rounds=5, evaluate_every=every))
     assert evaluated(machine) == expected
 
@@ -370,7 +372,9 @@ def test_the_best_checkpoint_is_the_one_with_the_best_evaluation(machine: Machin
     assert [event.round for event in machine.of(events.CheckpointSaved) if event.best] == [1, 2]
 
 
-def test_a_gradient_that_is_not_finite_is_told_and_survived(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gradient_that_is_not_finite_is_reported_and_the_run_continues(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     nothing = UpdateStatistics(loss=float("nan"), gradient_norm=float("inf"), groups=2, informative=2)
     monkeypatch.setattr(FakePolicy, "update", lambda *_: nothing)
     assert machine.start().rounds == 3

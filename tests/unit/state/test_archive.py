@@ -114,7 +114,9 @@ def test_settings_alone_come_back(tmp_path: Path, target: Paths) -> None:
     assert target.config_file.read_text() == "own = 6\n"
 
 
-def test_nothing_is_overwritten_and_a_node_left_alone(file: Path, target: Paths, paths: Paths, tmp_path: Path) -> None:
+def test_nothing_is_overwritten_and_a_running_node_left_alone(
+    file: Path, target: Paths, paths: Paths, tmp_path: Path
+) -> None:
     target.create()
     with StateLock(target.lock), pytest.raises(StateLockedError):
         restore_backup(target, file)
@@ -129,7 +131,9 @@ def test_nothing_is_overwritten_and_a_node_left_alone(file: Path, target: Paths,
         assert list(files_of(tmp_path / home).values()) == [b"mine"]
 
 
-def test_no_backup_beyond_restoring_is_written(paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backup_that_could_not_be_restored_is_not_written(
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert archive.MAX_BYTES <= cast(Any, zipfile).ZIP64_LIMIT, "beyond it, the end of the file is of another form"
     for name, limit in (("MAX_BYTES", 1000), ("MAX_FILES", 5)):
         with monkeypatch.context() as patch:
@@ -155,7 +159,9 @@ def test_what_a_killed_restore_left_is_removed(file: Path, target: Paths) -> Non
     assert not left.parent.exists()
 
 
-def test_a_checkpoint_that_vanishes_is_left_out(paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_that_vanishes_meanwhile_is_left_out(
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add = archive._add
 
     def vanish(file: zipfile.ZipFile, name: str, path: Path) -> tuple[int, str]:
@@ -294,7 +300,9 @@ def test_other_bytes_are_no_backup(file: Path, target: Paths, number: int) -> No
 @fails_without("state/archive.py", " or length > _MAX_DIRECTORY_BYTES")
 @fails_without("state/archive.py", "if name in _SETTINGS and expected[0] > MAX_SETTINGS_BYTES:")
 @pytest.mark.parametrize("bound", ["_MAX_INDEX_BYTES", "_MAX_DIRECTORY_BYTES", "MAX_SETTINGS_BYTES"])
-def test_what_memory_holds_is_bounded(file: Path, target: Paths, bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_read_into_memory_is_bounded(
+    file: Path, target: Paths, bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(archive, bound, 5)
     with pytest.raises(StateError, match=r"too large|too many"):
         restore_backup(target, file)
@@ -302,7 +310,9 @@ def test_what_memory_holds_is_bounded(file: Path, target: Paths, bound: str, mon
 
 @fails_without("state/archive.py", "source.read(limit + 1)", "source.read()")
 @fails_without("state/archive.py", "min(_CHUNK, expected[0] + 1 - size)", "_CHUNK")
-def test_no_file_is_inflated_beyond_its_bound(file: Path, target: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_inflates_to_more_than_its_bound_is_not_inflated(
+    file: Path, target: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rewritten(file, lambda record: record["files"].update({"state/manifests/x": [9, "00"]}))
     with zipfile.ZipFile(file, "a", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr("state/manifests/x", bytes(30_000_000))

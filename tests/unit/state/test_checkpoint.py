@@ -163,7 +163,9 @@ def test_a_bit_flipped_in_the_best_checkpoint_is_noticed(checkpoints: Checkpoint
         (KeyboardInterrupt(), KeyboardInterrupt),
     ],
 )
-def test_a_failed_save_is_undone(checkpoints: Checkpoints, error: BaseException, expected: type[BaseException]) -> None:
+def test_a_failed_write_leaves_the_previous_one(
+    checkpoints: Checkpoints, error: BaseException, expected: type[BaseException]
+) -> None:
     checkpoints.save(state(1), write)
 
     def fail(directory: Path) -> None:
@@ -179,7 +181,9 @@ def test_a_failed_save_is_undone(checkpoints: Checkpoints, error: BaseException,
     checkpoints.load(1)
 
 
-def test_what_can_not_be_written_is_noticed_first(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_not_be_written_is_noticed_before_anything_changes(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(TypeError):
         checkpoints.save(Checkpoint(1, "model", "manifest", 0, cursor={"a": object()}), write)
     assert os.listdir(checkpoints.directory) == []

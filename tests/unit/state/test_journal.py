@@ -120,7 +120,9 @@ def test_external_rollouts_and_their_tasks_are_known_after_a_restart(journal: Jo
     assert [item.rollout.id for item in again.rollouts(1)] == kept
 
 
-def test_a_commit_is_flushed_even_while_a_reader_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_is_flushed_to_the_disk_even_while_a_reader_is_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sqlite3, "connect", flushing_connect)
     journal = Journal(tmp_path / "journal.sqlite")
     # Where commits are not flushed, the write-ahead log is when it is copied into the file: not while it is read.
@@ -156,7 +158,9 @@ def test_other_events_are_bounded_and_progress_is_not_kept(journal: Journal, mon
     assert journal.events()[-1] == stopped
 
 
-def test_what_a_run_is_made_with_outlasts_its_checkpoints(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_run_is_made_with_and_compared_by_outlasts_any_number_of_checkpoints(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(journal_module, "KEEP_EVENTS", 3)
     first, second = (events.NodeStarted(model=name, backend="b") for name in ("old", "new"))
     for start in (first, second):
@@ -174,7 +178,9 @@ def test_a_failed_round_leaves_nothing_behind(journal: Journal) -> None:
     journal.record(finished(2))
 
 
-def test_a_damaged_journal_is_told_a_large_one_after_a_crash(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_journal_is_reported_and_a_large_one_checked_only_after_a_crash(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for round in range(300):
         journal.record(finished(round), [scored()])
     journal.close()
@@ -298,7 +304,9 @@ def test_a_damaged_name_that_is_not_text_is_reported_as_damage(journal: Journal)
         ("counters SET value = 'x'", lambda journal: journal.counter("sequence")),
     ],
 )
-def test_a_damaged_row_is_reported_as_damage(journal: Journal, change: str, read: Callable[[Journal], object]) -> None:
+def test_a_row_that_is_damaged_is_reported_as_damage(
+    journal: Journal, change: str, read: Callable[[Journal], object]
+) -> None:
     # To SQLite, a text with changed bytes is a text.
     journal.record(finished(1), [scored()], {"sequence": 1})
     journal.record(held_out(1))

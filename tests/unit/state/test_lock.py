@@ -33,7 +33,9 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_a_second_one_is_rejected_until_the_holder_is_killed(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
+def test_a_second_process_is_rejected_with_the_holders_id_until_that_is_killed(
+    tmp_path: Path, holder: subprocess.Popen[bytes]
+) -> None:
     with pytest.raises(StateLockedError, match=f"process {holder.pid}.*sapo status.*sapo stop") as error:
         StateLock(tmp_path / "lock").acquire()
     assert error.value.holder == holder.pid and "kill" not in str(error.value)
@@ -43,7 +45,9 @@ def test_a_second_one_is_rejected_until_the_holder_is_killed(tmp_path: Path, hol
         assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
 
 
-def test_waiting_ends_when_the_lock_is_released_or_anothers(tmp_path: Path, holder: subprocess.Popen[bytes]) -> None:
+def test_waiting_for_a_process_ends_when_it_releases_the_lock_or_another_one_holds_it(
+    tmp_path: Path, holder: subprocess.Popen[bytes]
+) -> None:
     wait_until_released(tmp_path / "none", holder.pid)
     wait_until_released(tmp_path / "lock", os.getpid())
     begin = time.monotonic()

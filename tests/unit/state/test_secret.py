@@ -32,7 +32,9 @@ def test_an_invalid_secret_is_rejected_and_kept(tmp_path: Path, content: bytes) 
 
 
 @pytest.mark.parametrize("error", [FileExistsError, PermissionError])
-def test_the_first_of_two_processes_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[OSError]) -> None:
+def test_the_first_of_two_processes_creates_the_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[OSError]
+) -> None:
     def outrun(source: Path, target: Path) -> None:
         target.write_text("ab" * 32)
         target.chmod(0o600)

@@ -94,7 +94,9 @@ def test_the_reward_is_that_of_the_text_that_is_trained_on_whoever_wrote_it(
 
 @for_every_text
 @given(TEXTS, st.booleans())
-def test_what_fits_earns_what_its_author_says(source: TaskSource, received: Received, text: str, ended: bool) -> None:
+def test_what_fits_earns_what_its_author_says_it_earns(
+    source: TaskSource, received: Received, text: str, ended: bool
+) -> None:
     """Both verify alike: without a limit, the reader's reward is that of the whole text."""
     assert received(text, ended, 9000)[0] == source.score(TASK, text)
 

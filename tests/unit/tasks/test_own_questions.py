@@ -174,7 +174,9 @@ def table(path: Path, records: Sequence[Mapping[str, Any]], delimiter: str = ","
     ("delimiter", "ending", "within"),
     [(",", "\r\n", "\n"), (";", "\r\n", "\r\n"), ("\t", "\n", "\n"), (",", "\r", "\r")],
 )
-def test_a_table_has_the_questions_of_lines_of_json(tmp_path: Path, delimiter: str, ending: str, within: str) -> None:
+def test_a_table_has_the_questions_that_lines_of_json_have(
+    tmp_path: Path, delimiter: str, ending: str, within: str
+) -> None:
     records: list[dict[str, Any]] = [
         {"question": 'Say "a, b; c"', "answer": "a,\nb", "fold": True, "split": "example"},
         {"question": "1 + 1 =?", "answer": "2", "check": "number", "tolerance": 0.5},
@@ -454,7 +456,9 @@ def test_a_worked_example_that_the_manifest_itself_has_is_not_asked_either(tmp_p
         (Pattern("("), "x", [], ["x", "("]),
     ],
 )
-def test_a_check_accepts_what_is_right_alone(check: Any, expected: str, right: list[str], wrong: list[str]) -> None:
+def test_a_check_accepts_what_is_right_and_nothing_else(
+    check: Any, expected: str, right: list[str], wrong: list[str]
+) -> None:
     assert [check.score(expected, answer) == 1.0 for answer in right] == [True] * len(right)
     assert [check.score(expected, answer) == 1.0 for answer in wrong] == [False] * len(wrong)
 

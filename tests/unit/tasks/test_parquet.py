@@ -75,7 +75,9 @@ def test_a_mistake_is_told_with_its_row_and_a_long_row_is_not_passed_on(tmp_path
     assert list(read_parquet(path, ("question", "answer"))) == [(1, {})]
 
 
-def test_of_a_table_without_the_columns_those_it_has_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_table_without_the_columns_those_that_it_has_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write(tmp_path / "q.parquet", {"ask": ["a?"], "say": ["x"]})
     with pytest.raises(ManifestError, match=r"has none of the columns question.*; name its columns; it has: ask, say"):
         questions(path)
@@ -159,7 +161,9 @@ def test_a_bomb_ends_in_a_process_of_its_own(tmp_path: Path) -> None:
         list(read_parquet(path, ("question", "answer")))
 
 
-def test_too_many_columns_and_a_silent_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_columns_and_a_file_that_gives_nothing_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     many = write(tmp_path / "many.parquet", {f"c{number}": [1] for number in range(1001)})
     with pytest.raises(ManifestError, match="has 1001 columns"):
         questions(many)

@@ -141,7 +141,9 @@ def test_a_file_is_read_once_until_it_changes(manifest: Path, tmp_path: Path, mo
     ("{" + " " * 300_000, "too large; keep it below 400000 bytes"),
     ('{"question": "a", "answer": "' + "b" * 4097 + '"}', "line 4101: answer has 4097 bytes"),
 ], ids=["cut", "another encoding", "too many", "too large", "a long answer"])  # fmt: skip
-def test_a_bad_file_is_refused_by_line(tmp_path: Path, end: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_files_are_refused_with_their_lines(
+    tmp_path: Path, end: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(question_file, "BY_DIGEST", (COUNT, 400_000))
     monkeypatch.setattr(question_file, "MAX_DATA_BYTES", 400_000)
     (tmp_path / "mine.jsonl").write_text(lines() + end, "latin-1")
@@ -161,7 +163,9 @@ def test_the_limits_are_those_that_are_promised(tmp_path: Path) -> None:
         load_manifest(tmp_path / "mine.csv", tmp_path / "store")
 
 
-def test_questions_of_more_bytes_than_their_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_that_take_more_bytes_than_their_file_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(question_data, "MAX_DATA_BYTES", 50)
     with pytest.raises(ManifestError, match="more than 50 bytes"):
         write_questions((OwnQuestion("a", "b") for _ in range(9)), tmp_path)
@@ -176,7 +180,9 @@ def test_duplicates_are_named_with_their_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("reading", "doubted"), [("fit", []), ("line", []), ("tags", []), ("number", [2, 3])])
-def test_doubts_follow_the_reading_and_count_as_the_manifest(tmp_path: Path, reading: str, doubted: list[int]) -> None:
+def test_doubts_follow_the_reading_and_count_questions_as_the_manifest_does(
+    tmp_path: Path, reading: str, doubted: list[int]
+) -> None:
     answers = ("7", "3 km", "2.50", "8")
     tables = ", ".join(f'{{ question = "{answer}?", answer = "{answer}" }}' for answer in answers)
     task = f'[[tasks]]\nname = "own"\nexamples = 1\nquestions = [{tables}]\n'
@@ -317,7 +323,9 @@ def test_worked_examples_of_a_file_are_those_with_the_lowest_hashes(tmp_path: Pa
     assert import_questions(tmp_path / "mine.jsonl", tmp_path / "store", 3)[1] == lowest[:3]
 
 
-def test_a_disk_full_once_the_questions_are_kept_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_once_the_questions_are_kept_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "mine.jsonl").write_text(lines(5))
     monkeypatch.setattr(question_file, "write_atomically", find_the_disk_full)
     with pytest.raises(StateError, match="No space left"):

@@ -180,7 +180,9 @@ def test_a_manifest_without_enough_questions_is_an_error(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("failures", "length", "message"), [(7, 16_384, ""), (8, 1, "can't be generated"), (0, 16_385, "is not valid")]
 )
-def test_the_unmakeable_is_unknown(failures: int, length: int, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_cannot_be_made_is_unknown(
+    failures: int, length: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     left = [failures]
 
     def generate(*_: object) -> Mapping[str, str]:

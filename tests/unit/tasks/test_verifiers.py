@@ -167,7 +167,9 @@ def test_truth_tables_agree_with_the_library(formula: str) -> None:
 
 
 @pytest.mark.parametrize("score", [float("nan"), float("inf"), 1.5, -0.1, "0.5"])
-def test_a_verifier_that_fails_or_leaves_its_range_is_counted(score: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_verifier_that_fails_or_scores_out_of_range_counts_and_gives_nothing(
+    score: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = source_of("binary_matrix", partial_credit=True)
     task = source.draw(0, 0)
     # Text is compared with no number: that raises.

@@ -251,7 +251,9 @@ def test_plain_mlx_lm_reads_a_merged_directory_as_transformers_does(tmp_path: Pa
     assert float(kl(expected, reference(path).logits(IDS)).mean()) < 1e-6
 
 
-def test_what_can_not_merge_is_told(base: Path, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_can_not_be_merged_is_an_error(
+    base: Path, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     adapter = Path(shutil.copytree(adapter, tmp_path / "adapter"))
     with pytest.raises(ModelError, match=r"in its own number format.*; .*--quantisation"):
         export(adapter, tmp_path / "out", ExportFormat.MERGED, base, quantisation=Quantisation.Q4_0)

@@ -45,7 +45,9 @@ def test_a_damaged_configuration_is_refused(tmp_path: Path, text: str) -> None:
     assert caught.value.remedy
 
 
-def test_a_file_that_can_not_be_written_is_a_system_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_can_not_be_written_is_an_error_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arrays = {"a": np.zeros(3, np.float32)}
     with pytest.raises(FileNotFoundError, match="missing"):
         write_tensors(tmp_path / "missing" / "a.safetensors", arrays)
@@ -79,7 +81,9 @@ def files_in_memory() -> set[str]:
     return {link.name for link in links if "sapo-edge-adapter" in os.readlink(link)}
 
 
-def test_updates_in_a_row_write_once(models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_updates_in_a_row_write_the_adapter_once(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writes: list[Path] = []
     write = AdapterFile.write
 
@@ -113,7 +117,9 @@ def test_the_memory_is_free_again_without_close(tmp_path: Path) -> None:
 
 
 @IN_MEMORY
-def test_rounds_write_nothing_to_disk(models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_round_writes_no_adapter_to_the_disk(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     open_before = files_in_memory()
     answers = sampled_after_updates(models["llama-gqa"], tmp_path)
     assert not list(tmp_path.glob("*.gguf*"))

@@ -78,7 +78,9 @@ def test_another_thread_can_take_over(make: Callable[..., MlxPolicy], tmp_path: 
     policy.update(groups, SETTINGS)
 
 
-def test_a_long_pack_keeps_only_layers_inputs(make: Callable[..., MlxPolicy], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_pack_keeps_only_each_layers_input(
+    make: Callable[..., MlxPolicy], monkeypatch: pytest.MonkeyPatch
+) -> None:
     policy = make()
     assert policy.learner is not None
     group = encode_group(policy.vocabulary, own_group(policy, PROMPT))

@@ -286,7 +286,9 @@ def test_a_round_that_does_not_fit_is_refused_before_anything_is_loaded(
 
 
 @pytest.mark.parametrize("gpu", [host(torch=HIP, devices=["/dev/kfd"]), host(torch=XPU, devices=["/dev/dri"])])
-def test_a_gpu_of_amd_or_intel_needs_no_such_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: Host) -> None:
+def test_a_round_on_a_gpu_of_amd_or_intel_need_not_fit_into_the_machines_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: Host
+) -> None:
     monkeypatch.setattr(detect, "this_host", lambda: gpu)
     monkeypatch.setattr(detect, "BACKENDS", (fake("torch", RuntimeError("it is loaded")),))
     with pytest.raises(RuntimeError, match="it is loaded"):

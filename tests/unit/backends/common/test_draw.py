@@ -24,7 +24,9 @@ def rows(count: int = 1, size: int = 50, scale: float = 3.0, seed: int = 0) -> n
     impossible=st.sampled_from([0.0, 0.5, 0.999]),
     seed=st.integers(0, 2**32),
 )
-def test_blocks_draw_as_one_sum_does(size: int, scale: float, temperature: float, impossible: float, seed: int) -> None:
+def test_blocks_give_the_ids_of_one_running_sum(
+    size: int, scale: float, temperature: float, impossible: float, seed: int
+) -> None:
     generator = np.random.default_rng(seed)
     logits = rows(3, size, scale, seed)
     logits[:, 1:][generator.random((3, size - 1)) < impossible] = -np.inf

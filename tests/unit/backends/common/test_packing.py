@@ -161,7 +161,9 @@ def test_an_external_group_never_pulls_more_than_the_strongest_own_one_that_teac
 
 
 @given(groups=group_lists, others=group_lists)
-def test_nothing_others_write_changes_the_share_of_own(groups: list[EncodedGroup], others: list[EncodedGroup]) -> None:
+def test_nothing_that_others_write_changes_the_share_of_what_is_own(
+    groups: list[EncodedGroup], others: list[EncodedGroup]
+) -> None:
     own = [replace(group, external=False) for group in groups]
     rule, shares = UpdateSettings(), []
     for external in (others, [replace(group, answers=group.answers * 3) for group in others]):

@@ -77,7 +77,9 @@ def test_what_is_missing_is_told_with_what_there_is(
         find_split(name, configuration, split)
 
 
-def test_gated_or_damaged_data_and_no_network_are_told(hub: Hub, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gated_data_damaged_files_and_no_network_name_their_remedies(
+    hub: Hub, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hub.gated.add("someone/sums")
     with pytest.raises(DataError, match="is gated; accept its terms"):
         find_split("hf:someone/sums", None, None)

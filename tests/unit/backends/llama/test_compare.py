@@ -112,7 +112,9 @@ def test_both_are_measured_with_a_real_model(options: OpenOptions) -> None:
         assert policy.generate(PROMPTS, 2, 8, 1.0, 0, use_adapter=False) == fresh, "the measurement left no adapter"
 
 
-def test_where_torch_is_faster_it_samples_as_its_backend(options: OpenOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_torch_is_faster_it_samples_as_the_torch_backend_does(
+    options: OpenOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = faster(monkeypatch, 1.0, 2.0)
     plain = TorchPolicy(options, place=CPU)
     with closing(LlamaCppPolicy(options)) as policy, closing(plain):
@@ -151,7 +153,9 @@ def test_llama_cpp_samples_unmeasured_where_it_is_set_or_nothing_learns(
         assert policy.model is not None and not made
 
 
-def test_torch_samples_where_it_is_set_if_it_fits(options: OpenOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_samples_where_it_is_set_unless_it_does_not_fit(
+    options: OpenOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = faster(monkeypatch, 2.0, 1.0)
     with closing(LlamaCppPolicy(replace(options, sampler="torch"))) as policy:
         assert policy.model is None and not made and policy.reasons[0] == "sampling: torch, as set"

@@ -47,7 +47,9 @@ def test_the_first_plan_that_fits_is_taken(headers: dict[str, GgufHeader], free:
     assert fitting_plan(header, SIZE, free) == (fitting or PLANS[-1:])[0]
 
 
-def test_packs_are_larger_where_there_is_room_and_alike_without_a_size(models: dict[str, Path], tmp_path: Path) -> None:
+def test_packs_are_larger_where_there_is_room_and_always_the_same_without_a_size(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
     tokens = []
     for size in (replace(SIZE, memory=10_000_000_000), None):
         policy = LlamaCppPolicy(opening(models["llama"], tmp_path, size=size))

@@ -100,7 +100,9 @@ def test_a_damaged_choice_is_made_again(choose: Choose, header: GgufHeader, tmp_
     assert again.path.read_bytes() == content
 
 
-def test_the_original_wins(choose: Choose, header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_original_can_win(
+    choose: Choose, header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(llama_requantise, "_decode", lambda made, _threads: (float(made.path == header.path), LOGITS))
     choice = choose([])
     assert (choice.path, choice.format) == (header.path, "original")
@@ -166,7 +168,9 @@ def test_a_full_disk_keeps_the_original(
     assert "disk" in choice.reason
 
 
-def test_a_process_that_chooses_meanwhile_takes_nothing_away(choose: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_process_that_chooses_another_format_meanwhile_takes_nothing_away(
+    choose: Choose, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original = llama_requantise._decode
 
     def decode(header: GgufHeader, threads: int) -> tuple[float, npt.NDArray[np.float32]]:
@@ -179,7 +183,9 @@ def test_a_process_that_chooses_meanwhile_takes_nothing_away(choose: Choose, mon
     assert choice.format == "bf16" and read_header(choice.path).tensors["blk.0.attn_q.weight"].type == 30
 
 
-def test_an_impossible_format_is_left_out(choose: Choose, header: GgufHeader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_format_that_can_not_be_made_is_left_out(
+    choose: Choose, header: GgufHeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def unknown(_header: GgufHeader, _target: Path, _form: str) -> None:
         raise NotImplementedError("no such format")
 
@@ -204,7 +210,9 @@ def test_formats_are_measured(header: GgufHeader, tmp_path: Path, monkeypatch: p
     assert choice.format == max(record["rates"], key=record["rates"].get)
 
 
-def test_a_format_asked_for_is_made_whichever_is_fastest(choose: Choose, header: GgufHeader, tmp_path: Path) -> None:
+def test_a_format_that_is_asked_for_is_made_whichever_is_the_fastest(
+    choose: Choose, header: GgufHeader, tmp_path: Path
+) -> None:
     narration: Narration = []
     choice = fixed_sampler(header, tmp_path, "q8_0", narration.append)
     assert choice.format == "q8_0" and narration == ["converting the model to q8_0, to sample from"]

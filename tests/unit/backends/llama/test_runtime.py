@@ -64,7 +64,9 @@ def context(headers: dict[str, GgufHeader]) -> Iterator[LlamaContext]:
         yield context
 
 
-def test_a_decode_is_cancelled_as_llama_cpp_computes(context: LlamaContext, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_decode_is_cancelled_while_llama_cpp_computes(
+    context: LlamaContext, capfd: pytest.CaptureFixture[str]
+) -> None:
     slow = context.library = Slow(context)
     with pytest.raises(Cancelled):
         context.decode(lambda: True)

@@ -147,7 +147,9 @@ def test_what_only_cuda_can_tell_is_left_to_it(names: str, name: str, monkeypatc
         ("999.0", (7, 5), "14.1", True), ("999.0", (3, 5), "12.1", False), ("999.0", (5, 0), "strange", True),
     ],
 )  # fmt: skip
-def test_torch_needs_a_driver_and_no_old_gpu(driver: str, capability: tuple[int, int], cuda: str, fits: bool) -> None:
+def test_each_build_of_torch_needs_a_driver_and_leaves_old_gpus_out(
+    driver: str, capability: tuple[int, int], cuda: str, fits: bool
+) -> None:
     gpu = Gpu("GTX", capability=capability)
     trouble, remedy = Nvidia((gpu,), driver).unfit_for(cuda, gpu)
     assert bool(trouble) != fits and bool(remedy) == bool(trouble)

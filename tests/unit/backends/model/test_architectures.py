@@ -69,7 +69,9 @@ def test_a_directory_computes_what_transformers_computes(tmp_path: Path, shape: 
 
 
 @pytest.mark.parametrize("logits", BACKENDS)
-def test_a_record_is_all_an_architecture_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logits: Logits) -> None:
+def test_a_record_is_all_that_another_architecture_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logits: Logits
+) -> None:
     path = write_directory(tmp_path / "model", ModelShape(UNLISTED.name, seed=5), attention_bias=False)
     with pytest.raises(ModelError, match=UNLISTED.name):
         open_source(path)

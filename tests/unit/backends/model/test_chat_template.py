@@ -216,7 +216,9 @@ def test_a_turn_ends_as_the_template_ends_it(with_template: WithTemplate, templa
         ),
     ],
 )
-def test_a_template_keeps_its_first_line_and_dates(with_template: WithTemplate, template: str, expected: str) -> None:
+def test_a_template_keeps_its_first_line_and_its_form_of_dates(
+    with_template: WithTemplate, template: str, expected: str
+) -> None:
     vocabulary = with_template(template)
     assert text_of(vocabulary, vocabulary.encode_prompt(ALONE)) == expected
 

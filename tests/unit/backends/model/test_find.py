@@ -22,7 +22,9 @@ def test_an_embedded_model_that_is_not_installed_is_none(monkeypatch: pytest.Mon
         find_model("")
 
 
-def test_each_kind_of_model_is_found(models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_embedded_model_a_file_and_a_directory_are_found(
+    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(find, "embedded_model", lambda: Path("embedded.gguf"))
     assert find_model("") == Path("embedded.gguf")
     assert find_model(str(models["llama"])) == models["llama"].resolve()
@@ -50,7 +52,9 @@ def test_a_path_without_a_model_is_answered_with_what_could_be_one(models: dict[
         ("", "is no name of a model", "hf:ORGANISATION/MODEL"),
     ],
 )
-def test_a_model_of_the_hub_is_not_downloaded_unasked(hub: Hub, name: str, problem: str, remedy: str) -> None:
+def test_a_model_of_the_hub_that_is_not_here_is_not_downloaded_unasked(
+    hub: Hub, name: str, problem: str, remedy: str
+) -> None:
     with pytest.raises(ModelError, match=problem) as caught:
         find_model(f"hf:{name}", download=False)
     assert remedy in caught.value.remedy and hub.requests == []

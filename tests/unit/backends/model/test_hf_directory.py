@@ -56,7 +56,9 @@ def change(path: Path, **values: Any) -> None:
         ("qwen3", "llama3", False), ("hunyuan", "alpha", False),
     ],
 )  # fmt: skip
-def test_it_samples_and_learns_as_transformers(tmp_path: Path, backend: str, shape: str, rope: str, half: bool) -> None:
+def test_it_samples_and_learns_as_transformers_computes(
+    tmp_path: Path, backend: str, shape: str, rope: str, half: bool
+) -> None:
     path = write_directory(tmp_path / "model", SHAPES[shape], ROPES[rope] | {"rope_theta": 5000.0}, half=half)
     named = json.loads((path / "config.json").read_text())
     assert (named.get("dtype") or named.get("torch_dtype")) == ("bfloat16" if half else "float32")
@@ -76,7 +78,9 @@ def test_the_directorys_own_tokenizer_and_template_are_used(directory: Path) -> 
     assert all(vocabulary.piece(token) == decode_ids([token]) for token in range(264))
 
 
-def test_a_token_and_a_part_of_a_template_are_looked_up_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_and_a_part_of_the_template_are_looked_up_once(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     vocabulary = HfVocabulary(HfDirectory(directory))
     prompts = [question(text) for text in ("one", "two", "<|im_end|>")]
     texts: list[tuple[str, bool]] = []

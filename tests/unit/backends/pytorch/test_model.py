@@ -22,7 +22,9 @@ TEXT = encode_text("two plus two")
 
 
 @pytest.mark.parametrize("name", list(SHAPES))
-def test_weights_are_those_of_transformers(models: dict[str, Path], headers: dict[str, GgufHeader], name: str) -> None:
+def test_weights_are_those_that_transformers_loads(
+    models: dict[str, Path], headers: dict[str, GgufHeader], name: str
+) -> None:
     ours, theirs = load_base(headers[name]), reference_for(models[name], SHAPES[name])
     expected = theirs.base.state_dict()
     assert ours.state_dict().keys() == expected.keys()
@@ -66,7 +68,9 @@ def test_what_torch_would_compute_otherwise_is_an_error(
 
 
 @pytest.mark.parametrize("numbers", [(1.0,) * 4, (1.0,) * 7 + (0.0,), (1.0,) * 7 + (float("nan"),)])
-def test_unusable_factors_are_an_error(models: dict[str, Path], tmp_path: Path, numbers: tuple[float, ...]) -> None:
+def test_unusable_factors_of_positions_are_an_error(
+    models: dict[str, Path], tmp_path: Path, numbers: tuple[float, ...]
+) -> None:
     path = tmp_path / "model.gguf"
     shutil.copyfile(models["llama-3.2"], path)
     header = read_header(path)

@@ -185,7 +185,9 @@ def test_the_file_is_not_counted_as_the_processes_memory(tmp_path: Path) -> None
 # Blocks of 256 fit rows of 256 values and not those of 96, which then get blocks of 32.
 @pytest.mark.parametrize("shape", [WIDE["llama"], replace(SHAPES["qwen2"], half=True)])
 @pytest.mark.parametrize(("form", "kinds"), [("q4_k", {12, 6}), ("q5_k", {13, 7}), ("q8_0", {8})])
-def test_a_directory_is_quantised_when_loaded(tmp_path: Path, shape: ModelShape, form: str, kinds: set[int]) -> None:
+def test_a_directory_is_quantised_when_it_is_loaded(
+    tmp_path: Path, shape: ModelShape, form: str, kinds: set[int]
+) -> None:
     source = open_source(write_directory(tmp_path / "model", shape, half=shape.half))
     wide, narrow = load_base(source), load_base(source, replace(CPU, weights=form))
     layers = {name: module for name, module in narrow.named_modules() if hasattr(module, "packed")}

@@ -217,7 +217,9 @@ def test_a_narrow_model_samples_and_learns(models: dict[str, Path], tmp_path: Pa
         assert wide.update([again], UpdateSettings(learning_rate=0.0)).mismatch_kl < 1e-2
 
 
-def test_narrow_weights_give_a_close_gradient(headers: dict[str, GgufHeader], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gradient_through_narrow_weights_is_close_to_the_wide_one(
+    headers: dict[str, GgufHeader], monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The rule for external tokens multiplies by their probabilities, and so by their rounding.
     settings, gradients = replace(STILL, external_rule=PUBLISHED), []
     for place in (CPU, NARROW):
@@ -332,7 +334,9 @@ class FakeLinear4bit(torch.nn.Linear):
         return torch.nn.functional.linear(x.bfloat16(), weight, bias).to(x.dtype)
 
 
-def test_biases_swallow_no_products_in_4_bits(headers: dict[str, GgufHeader], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_biases_do_not_swallow_products_in_four_bits(
+    headers: dict[str, GgufHeader], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "bitsandbytes", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "bitsandbytes.nn", SimpleNamespace(Linear4bit=FakeLinear4bit))
     model = load_base(headers["qwen2"], replace(CPU, weights="nf4"))

@@ -117,7 +117,9 @@ def test_a_long_pack_keeps_only_what_goes_into_its_layers(recorder: Recorder) ->
     assert bytes_kept(lambda: recorder.learner._hidden(layout)) < 6 * inputs + frozen
 
 
-def test_the_attention_of_a_gpu_keeps_no_copy_of_a_prompt(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_attention_of_a_gpu_keeps_no_copies_of_a_prompt(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The GPU's way, on a CPU: it repeats keys and values for each branch, and computes them again for the gradient."""
 
     class OnGpu(PackAttention):
@@ -168,7 +170,9 @@ def test_a_full_memory_makes_packs_smaller(recorder: Recorder, monkeypatch: pyte
         recorder.update()
 
 
-def test_a_full_memory_splits_groups_where_packs_are_small(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_memory_splits_groups_where_packs_are_small_already(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     learner = recorder.learner
     learner.pack_tokens = PACK_TOKENS
     answers = tuple(EncodedAnswer((*range(60),), 1.0 - 2.0 * (index % 2), None) for index in range(8))
