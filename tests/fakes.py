@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 import numpy.typing as npt
@@ -269,6 +270,10 @@ class FakeTransport:
 
     def close(self) -> None:
         self.log.append("close")
+
+
+def find_the_disk_full(*_arguments: object, **_options: object) -> Never:
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 class Clock:

@@ -76,8 +76,7 @@ def test_the_order_of_the_answers_does_not_matter(rewards: list[float], random: 
 @given(st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=8), st.integers(0, 8))
 def test_wrong_answers_never_change_what_others_right_ones_count(rewards: list[float], more: int) -> None:
     advantages = external_advantages(rewards, ExternalRule())
-    padded = external_advantages([*rewards, *[0.0] * more], ExternalRule())
-    assert padded == (*advantages, *(0.0,) * more)
+    assert external_advantages([*rewards, *[0.0] * more], ExternalRule()) == (*advantages, *(0.0,) * more)
     assert sum(advantages) == pytest.approx(ExternalRule().pull if any(rewards) else 0.0)
     # A group that is all right teaches.
     assert all((advantage > 0.0) == (reward == 1.0) for advantage, reward in zip(advantages, rewards, strict=True))

@@ -45,9 +45,7 @@ def test_each_remembers_its_own_answers() -> None:
     conversation = Conversation(policy, MANIFEST, adapted=True)
     ask(conversation, "first")
     ask(conversation, "second")
-    assert turns(policy) == [
-        ["first"], ["first"], ["first", "base 1", "second"], ["first", "adapter 2", "second"],
-    ]  # fmt: skip
+    assert turns(policy) == [["first"]] * 2 + [["first", "base 1", "second"], ["first", "adapter 2", "second"]]
     assert policy.calls[-1].prompts[0][1] == Message("assistant", "adapter 2")
     assert {(asked.max_tokens, asked.stop_text) for asked in policy.calls} == {(PLAIN_TOKENS, "")}
     ask(conversation, "a task", task=True)
@@ -128,9 +126,7 @@ def test_commands_of_a_session(
 ) -> None:
     session = Session(monkeypatch)
     file = tmp_path / "talk.json"
-    session.type(
-        "one", "two", "/reset", "three", "/task on", "four", "/task off", "five", f"/save {file}", "/bye", "six"
-    )
+    session.type("one", "two", "/reset", "three", "/task on", "four", "/task off", "five", f"/save {file}", "/bye", "x")
     assert session.asked == [
         ["one"], ["one", "adapter 1", "two"], ["three"], ["Be brief.", "1 + 1?", "<answer>2</answer>", "four"],
         ["three", "adapter 3", "five"],

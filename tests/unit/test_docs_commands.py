@@ -133,10 +133,8 @@ def test_commands_in_the_documents_are_understood(document: Path) -> None:
 @pytest.mark.parametrize("document", CURRENT, ids=name_of)
 def test_what_other_commands_name_exists(document: Path) -> None:
     text = document.read_text("utf-8")
-    modules = [ROOT / name.replace(".", "/") for name in re.findall(r"-m (tests(?:\.\w+)+)", text)]
-    assert not [
-        path for path in modules if not path.with_suffix(".py").exists() and not (path / "__main__.py").exists()
-    ]
+    files = [ROOT / name.replace(".", "/") for name in re.findall(r"-m (tests(?:\.\w+)+)", text)]
+    assert not [path for path in files if not path.with_suffix(".py").exists() and not (path / "__main__.py").exists()]
     assert not [name for name in re.findall(r"\bpackaging/[\w-]+\.\w+", text) if not (ROOT / name).exists()]
     assert not [name for name in re.findall(r"(?:^|`)make ([a-z][\w-]*)", text, re.MULTILINE) if name not in TARGETS]
     named = ",".join(re.findall(r"(?:'\.|\.whl|sapo-edge|\+core)\[([\w,]+)\]", text)).split(",")

@@ -127,11 +127,8 @@ def test_each_question_is_answered_once_greedily_and_counted_by_entry() -> None:
 
 
 def test_a_base_that_is_right_without_tags_leaves_no_gain_to_an_adapter_that_learned_them() -> None:
-    source = TaskSource(
-        Manifest(
-            "form", (TaskEntry("sums", "chain_sum", {"max_terms": 2}),), examples=(("1 + 1", "<answer>2</answer>"),)
-        )
-    )
+    entry = TaskEntry("sums", "chain_sum", {"max_terms": 2})
+    source = TaskSource(Manifest("form", (entry,), examples=(("1 + 1", "<answer>2</answer>"),)))
     tasks = source.held_out("test", 20)
     truth = {task.question: task.ground_truth for task in tasks}
     base, adapter = (
@@ -156,7 +153,6 @@ def test_a_base_that_answers_better_with_more_examples_is_asked_so() -> None:
         shown.update(message.content for message in prompt[:-1])
         return truth[prompt[-1].content] if len(prompt) > 2 else "no idea"
 
-    base = FakePolicy(answer)
-    evaluation, examples = evaluate_base(base, source, tasks, 64)
+    evaluation, examples = evaluate_base(FakePolicy(answer), source, tasks, 64)
     assert (evaluation.right, examples) == (10, 8)
     assert shown and not shown & set(truth), "no held-out question is shown"

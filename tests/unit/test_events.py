@@ -8,36 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.events import (
-    EVENTS,
-    CheckpointSaved,
-    Comparison,
-    Event,
-    HeadStart,
-    HeldOut,
-    NodeStarted,
-    NodeStopped,
-    Notice,
-    Paused,
-    Progress,
-    RolledBack,
-    RoundFinished,
-    as_dict,
-    from_json,
-    to_json,
-)
+from sapo_edge import events
+from sapo_edge.events import EVENTS, as_dict, from_json, to_json
 from sapo_edge.policy import UpdateStatistics
 from tests.fakes import round_event
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "interface.md"
 
 ROUND = round_event(3, time=12.5, shared=5, received=7)
-EXAMPLES: list[Event] = [
+EXAMPLES: list[events.Event] = [
     ROUND,
-    NodeStarted(model="tiny", backend="b", reasons=("it is installed",), settings={"own": 8, "seed": None}, round=2),
-    Progress(phase="generate", done=1, total=64, unit="answers"),
-    HeldOut(round=0, accuracy=0.5, correct=5, questions=10, low=0.2, high=0.8),
-    Comparison(
+    events.NodeStarted(model="tiny", backend="b", reasons=("it is here",), settings={"own": 8, "seed": None}, round=2),
+    events.Progress(phase="generate", done=1, total=64, unit="answers"),
+    events.HeldOut(round=0, accuracy=0.5, correct=5, questions=10, low=0.2, high=0.8),
+    events.Comparison(
         round=10,
         questions=2,
         base=1,
@@ -49,18 +33,18 @@ EXAMPLES: list[Event] = [
         adapter_answers="11",
         base_examples=6,
     ),
-    HeadStart(updates=30, learned=240, accuracy=0.5, correct=5, questions=10, done=True, best_updates=20),
-    CheckpointSaved(round=3, path="/tmp/ä\udc80", best=True),
-    RolledBack(from_round=50, to_round=40),
-    HeldOut(round=1, accuracy=0.5, correct=1, questions=2, low=0.1, high=0.9, split="validation", answers="10"),
-    Notice(level="warning", text="two\nlines \u2028"),
-    Paused(reasons=("asked to pause", "on battery")),
-    NodeStopped(reason="asked", rounds=3, adapter=None),
+    events.HeadStart(updates=30, learned=240, accuracy=0.5, correct=5, questions=10, done=True, best_updates=20),
+    events.CheckpointSaved(round=3, path="/tmp/ä\udc80", best=True),
+    events.RolledBack(from_round=50, to_round=40),
+    events.HeldOut(round=1, accuracy=0.5, correct=1, questions=2, low=0.1, high=0.9, split="validation", answers="10"),
+    events.Notice(level="warning", text="two\nlines \u2028"),
+    events.Paused(reasons=("asked to pause", "on battery")),
+    events.NodeStopped(reason="asked", rounds=3, adapter=None),
 ]
 
 
 @pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: event.event)
-def test_an_event_survives_its_json_form(event: Event) -> None:
+def test_an_event_survives_its_json_form(event: events.Event) -> None:
     line = to_json(event)
     assert line.isascii() and "\n" not in line
     assert from_json(line) == event
@@ -83,8 +67,9 @@ def test_numbers_that_are_not_finite_become_null(value: float) -> None:
     record = json.loads(line, parse_constant=pytest.fail)
     assert record["reward_own"] is None and record["statistics"] == {"loss": None}
     back = from_json(line)
-    assert isinstance(back, RoundFinished) and math.isnan(back.reward_own) and math.isnan(back.statistics["loss"])
-    started = NodeStarted(model="m", backend="b", settings={"deep": [{"x": value}]})
+    assert isinstance(back, events.RoundFinished)
+    assert math.isnan(back.reward_own) and math.isnan(back.statistics["loss"])
+    started = events.NodeStarted(model="m", backend="b", settings={"deep": [{"x": value}]})
     assert as_dict(started)["settings"] == {"deep": [{"x": None}]}
 
 
@@ -129,5 +114,5 @@ def test_the_document_names_every_event_and_field_and_no_other() -> None:
     assert set(found) == set(EVENTS)
     for name, kind in EVENTS.items():
         fields = [item.name for item in dataclasses.fields(kind) if item.name != "time"]
-        statistics = list(UpdateStatistics().as_dict()) if kind is RoundFinished else []
+        statistics = list(UpdateStatistics().as_dict()) if kind is events.RoundFinished else []
         assert found[name] == fields + statistics

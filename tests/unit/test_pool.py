@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 from sapo_edge.pool.marks import text_mark
 from sapo_edge.pool.pool import Pool, PoolLimits, PoolOutcome
 from sapo_edge.rollout import Answer, Rollout
-from tests.fakes import WRONG, Clock, make_rollout
-
-FLAT = (WRONG, WRONG)
+from tests.fakes import Clock, make_rollout
 
 
 def sequences(pool: Pool) -> list[int]:

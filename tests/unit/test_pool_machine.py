@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import tempfile
 from collections import Counter
@@ -141,10 +142,6 @@ def text(rollout: Rollout) -> tuple[str, ...]:
     return rollout.question, *sorted(answer.text for answer in rollout.answers)
 
 
-def is_copy(one: Rollout, other: Rollout) -> bool:
-    return task(one) == task(other) or text(one) == text(other)
-
-
 @st.composite
 def rollouts(draw: st.DrawFn) -> Rollout:
     """Few tasks, questions and texts, under any number: much of it was there before."""
@@ -262,13 +259,13 @@ class PoolMachine(RuleBasedStateMachine):
 
     def sample(self) -> list[ScoredRollout]:
         self.model.expire(self.clock.now)
-        strategy = STRATEGIES[self.strategy]
-        numbers = RoundSettings(OWN_ROLLOUTS, EXTERNAL, 8, 8, 1.0, strategy, UpdateSettings())
+        numbers = RoundSettings(OWN_ROLLOUTS, EXTERNAL, 8, 8, 1.0, STRATEGIES[self.strategy], UpdateSettings())
         sample = sample_external(EXTERNAL, self.context(), numbers, random.Random(self.seed))
         chosen = [scored.rollout for scored in sample]
         held = [entry.rollout for entry in self.model.held]
         assert len(chosen) <= EXTERNAL and all(rollout in held for rollout in chosen)
-        assert not [pair for pair in pairs(chosen) if is_copy(*pair)]
+        pairs = itertools.combinations(chosen, 2)
+        assert not [(one, other) for one, other in pairs if task(one) == task(other) or text(one) == text(other)]
         return sample
 
     def context(self) -> RoundContext:
@@ -298,10 +295,6 @@ class PoolMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "directory"):
             self.directory.cleanup()
-
-
-def pairs(rollouts: list[Rollout]) -> list[tuple[Rollout, Rollout]]:
-    return [(one, other) for number, one in enumerate(rollouts) for other in rollouts[:number]]
 
 
 TestPool = PoolMachine.TestCase

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from sapo_edge.errors import StateError
 from sapo_edge.pool.pool import Pool, PoolLimits, PoolOutcome
 from sapo_edge.pool.saved import MAGIC
 from sapo_edge.rollout import MAX_ANSWERS, Answer, TaskRef
-from tests.fakes import Clock, make_rollout
+from tests.fakes import Clock, find_the_disk_full, make_rollout
 
 
 def make_pool(
@@ -109,12 +108,8 @@ def test_the_current_limits_apply_to_a_loaded_pool(tmp_path: Path) -> None:
             pool.add(make_rollout(author, sequence))
     pool.save(tmp_path / "pool")
     again = restarted(tmp_path / "pool", limits=PoolLimits(rollouts=20, author_share=0.1), own="c")
-    assert [(rollout.author, rollout.sequence) for rollout in again.candidates()] == [
-        ("a", 2),
-        ("a", 3),
-        ("b", 2),
-        ("b", 3),
-    ]
+    kept = [(rollout.author, rollout.sequence) for rollout in again.candidates()]
+    assert kept == [("a", 2), ("a", 3), ("b", 2), ("b", 3)]
     again = restarted(tmp_path / "pool", limits=PoolLimits(bytes=3 * make_rollout().size_bytes(), rollouts=99))
     assert len(again) == 3
 
@@ -220,11 +215,7 @@ def test_a_full_disk_is_reported_and_leaves_the_old_file(tmp_path: Path, monkeyp
     pool.add(make_rollout(sequence=1))
     pool.save(tmp_path / "pool")
     pool.add(make_rollout(sequence=2))
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
+    monkeypatch.setattr(os, "replace", find_the_disk_full)
     with pytest.raises(StateError, match="No space"):
         pool.save(tmp_path / "pool")
     with pytest.raises(StateError):

@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.advantage import informative
 from sapo_edge.rollout import ScoredRollout
-from sapo_edge.selection import (
-    STRATEGIES,
-    SuccessRates,
-    in_turn,
-    take_turns,
-    uniform,
-    within_update,
-)
+from sapo_edge.selection import STRATEGIES, SuccessRates, in_turn, take_turns, uniform, within_update
 from tests.fakes import make_rollout
 
 RATES = SuccessRates()

@@ -13,6 +13,7 @@ import msgpack
 import pytest
 
 from sapo_edge.trimming import LEAST, main, trim
+from tests.fakes import find_the_disk_full
 
 SYMBOLS = 2 * LEAST
 LOADS = """
@@ -59,15 +60,13 @@ def test_what_is_shared_with_a_cache_stays(library: Path, tmp_path: Path) -> Non
     assert library.read_bytes() == before and (tmp_path / "sympy/tests/test_it.py").exists()
 
 
-@pytest.mark.parametrize(
-    "damage", ["a part is missing", "something is appended", "no library", "its table is elsewhere"]
-)
+@pytest.mark.parametrize("damage", ["a part is missing", "something is appended", "no library", "its table is away"])
 def test_what_is_no_whole_library_stays_as_it_is(library: Path, tmp_path: Path, damage: str) -> None:
     content = {
         "a part is missing": library.read_bytes()[: 1 << 16],
         "something is appended": library.read_bytes() + bytes(200_000),
         "no library": b"\x7fELF",
-        "its table is elsewhere": library.read_bytes()[:32] + b"\xff" * 8 + library.read_bytes()[40:],
+        "its table is away": library.read_bytes()[:32] + b"\xff" * 8 + library.read_bytes()[40:],
     }[damage]
     library.write_bytes(content)
     assert trim(tmp_path) == (0, 0) and library.read_bytes() == content
@@ -98,10 +97,7 @@ def test_headers_and_tests_go_and_what_is_imported_stays(tmp_path: Path) -> None
 def test_an_installation_that_cannot_be_trimmed_is_left_and_said(
     library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(*_paths: Path) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(shutil, "copy2", refuse)
+    monkeypatch.setattr(shutil, "copy2", find_the_disk_full)
     before = library.read_bytes()
     main(tmp_path)
     assert "No space left on device" in capsys.readouterr().out

@@ -17,17 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from sapo_edge.care.sensors import (
-    LONGEST_WINDOW,
-    Battery,
-    NoSensorError,
-    OthersLoad,
-    Sensors,
-    peak_memory,
-    read_battery,
-    read_local_time,
-    read_temperature,
-)
+from sapo_edge.care import sensors
 
 
 def supply(directory: Path, name: str, **lines: str) -> None:
@@ -48,28 +38,28 @@ def linux(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_laptops_battery_is_read(tmp_path: Path) -> None:
     supply(tmp_path, "AC", type="Mains", online="0")
     supply(tmp_path, "BAT0", type="Battery")
-    assert read_battery(tmp_path) == Battery(70.6, False)
+    assert sensors.read_battery(tmp_path) == sensors.Battery(70.6, False)
 
 
 @pytest.mark.usefixtures("linux")
 def test_the_battery_of_a_wireless_mouse_does_not_count(tmp_path: Path) -> None:
     supply(tmp_path, "hidpp_battery_0", type="Battery", scope="Device")
     for place in (tmp_path, tmp_path / "nothing"):
-        with pytest.raises(NoSensorError, match="no battery is found"):
-            read_battery(place)
+        with pytest.raises(sensors.NoSensorError, match="no battery is found"):
+            sensors.read_battery(place)
     supply(tmp_path, "BAT0", type="Battery", scope="System")
-    assert read_battery(tmp_path).plugged is False
+    assert sensors.read_battery(tmp_path).plugged is False
 
 
 @pytest.mark.parametrize("platform", ["darwin", "win32", "freebsd14"])
 def test_other_systems_have_what_psutil_finds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, platform: str) -> None:
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setattr(psutil, "sensors_battery", lambda: None, raising=False)
-    with pytest.raises(NoSensorError):
-        read_battery(tmp_path)
+    with pytest.raises(sensors.NoSensorError):
+        sensors.read_battery(tmp_path)
     monkeypatch.delattr(psutil, "sensors_battery")
-    with pytest.raises(NoSensorError):
-        read_battery(tmp_path)
+    with pytest.raises(sensors.NoSensorError):
+        sensors.read_battery(tmp_path)
 
 
 def entry(degrees: float, label: str = "") -> SimpleNamespace:
@@ -93,17 +83,17 @@ def test_the_processors_highest_temperature_is_read(
     monkeypatch: pytest.MonkeyPatch, chips: dict[str, Any], expected: float
 ) -> None:
     monkeypatch.setattr(psutil, "sensors_temperatures", lambda: chips, raising=False)
-    assert read_temperature() == expected
+    assert sensors.read_temperature() == expected
 
 
 @pytest.mark.parametrize("chips", [{}, {"nvme": [entry(40)]}, {"coretemp": [entry(-40)]}, {"acpitz": []}])
 def test_no_processors_sensor_is_reported(monkeypatch: pytest.MonkeyPatch, chips: dict[str, Any]) -> None:
     monkeypatch.setattr(psutil, "sensors_temperatures", lambda: chips, raising=False)
-    with pytest.raises(NoSensorError, match="temperature"):
-        read_temperature()
+    with pytest.raises(sensors.NoSensorError, match="temperature"):
+        sensors.read_temperature()
     monkeypatch.delattr(psutil, "sensors_temperatures")
-    with pytest.raises(NoSensorError):
-        read_temperature()
+    with pytest.raises(sensors.NoSensorError):
+        sensors.read_temperature()
 
 
 class Counters:
@@ -146,7 +136,7 @@ def counters(monkeypatch: pytest.MonkeyPatch) -> Counters:
 
 
 def test_the_nodes_own_work_is_not_counted(counters: Counters) -> None:
-    load = OthersLoad()
+    load = sensors.OthersLoad()
     assert load.percent() is None
     counters.run(5, own=2.5, child=0.5, others=1.0)
     assert load.percent() == pytest.approx(25)
@@ -157,7 +147,7 @@ def test_the_nodes_own_work_is_not_counted(counters: Counters) -> None:
 
 
 def test_the_load_of_others_is_the_same_whether_the_node_works_or_pauses(counters: Counters) -> None:
-    load = OthersLoad()
+    load = sensors.OthersLoad()
     load.percent()
     shares = []
     for own in (2.0, 0.0, 1.0, 0.0):
@@ -169,7 +159,7 @@ def test_the_load_of_others_is_the_same_whether_the_node_works_or_pauses(counter
 
 
 def test_waiting_for_the_disk_and_stolen_time_are_not_counted_and_guest_time_once(counters: Counters) -> None:
-    load = OthersLoad()
+    load = sensors.OthersLoad()
     load.percent()
     counters.run(5, own=1, others=1, iowait=1, steal=1)
     assert load.percent() == pytest.approx(25)
@@ -179,7 +169,7 @@ def test_waiting_for_the_disk_and_stolen_time_are_not_counted_and_guest_time_onc
 
 
 def test_an_ended_child_still_counts_as_own(counters: Counters) -> None:
-    load = OthersLoad()
+    load = sensors.OthersLoad()
     counters.run(5, child=2)
     load.percent()
     counters.run(5, child=2)
@@ -188,12 +178,12 @@ def test_an_ended_child_still_counts_as_own(counters: Counters) -> None:
 
 
 def test_a_reading_long_ago_is_ignored_and_none_is_lost_without_time_between_two(counters: Counters) -> None:
-    load = OthersLoad()
+    load = sensors.OthersLoad()
     load.percent()
     assert load.percent() is None
     counters.run(5, others=2)
     assert load.percent() == pytest.approx(50)
-    counters.run(LONGEST_WINDOW + 1, others=4)
+    counters.run(sensors.LONGEST_WINDOW + 1, others=4)
     assert load.percent() is None
     counters.run(5, others=1)
     assert load.percent() == pytest.approx(25)
@@ -221,7 +211,7 @@ def burning(*, own_child: bool) -> Iterator[psutil.Process]:
 
 def measured(burner: psutil.Process, seconds: float = 1.0) -> tuple[float, float]:
     """The load of other programs and the burning process's share of it, in percent of all cores."""
-    load = OthersLoad()
+    load = sensors.OthersLoad()
     load.percent()
     before, begin = sum(burner.cpu_times()[:2]), time.monotonic()
     time.sleep(seconds)
@@ -243,14 +233,14 @@ def test_the_load_of_a_real_program_is_measured_but_not_that_of_a_child(own_chil
 @pytest.mark.parametrize(
     ("read", "kinds"),
     [
-        (read_battery, Battery),
-        (read_temperature, float),
-        (read_local_time, time_of_day),
-        (Sensors().others, (float, NoneType)),  # a first reading has nothing to compare with
+        (sensors.read_battery, sensors.Battery),
+        (sensors.read_temperature, float),
+        (sensors.read_local_time, time_of_day),
+        (sensors.Sensors().others, (float, NoneType)),  # a first reading has nothing to compare with
     ],
 )
 def test_the_real_machine_can_be_read(read: Callable[[], object], kinds: type | tuple[type, ...]) -> None:
-    with contextlib.suppress(NoSensorError):
+    with contextlib.suppress(sensors.NoSensorError):
         assert isinstance(read(), kinds)
 
 
@@ -258,4 +248,4 @@ def test_the_peak_memory_includes_what_was_freed() -> None:
     resident = psutil.Process().memory_info().rss
     block = b"x" * 64_000_000
     del block
-    assert peak_memory() > resident + 50_000_000
+    assert sensors.peak_memory() > resident + 50_000_000

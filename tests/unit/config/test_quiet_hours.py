@@ -64,7 +64,6 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def local_time(utc: str) -> at:
-    """The local time of day at a time in UTC."""
     return read_local_time(datetime.fromisoformat(utc + "+00:00").timestamp())
 
 

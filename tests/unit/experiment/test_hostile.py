@@ -11,14 +11,7 @@ from random import Random
 
 import pytest
 
-from sapo_edge.experiment.forgery import (
-    Public,
-    commonest_answer,
-    cut_at_first_close,
-    filled,
-    wrapped,
-    wrong_answers,
-)
+from sapo_edge.experiment.forgery import Public, commonest_answer, cut_at_first_close, filled, wrapped, wrong_answers
 from sapo_edge.experiment.hostile import ATTACKS, FLOOD, Attacker, carries
 from sapo_edge.rollout import MAX_ANSWER_BYTES, MAX_ANSWERS, Answer, Rollout
 from sapo_edge.swarm.joining.identity import Identity

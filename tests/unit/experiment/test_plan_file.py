@@ -146,8 +146,7 @@ def test_titles_and_other_arms_do_not_change_a_swarm_and_numbers_do() -> None:
     for other in (replace(setting, rounds=29), replace(setting, nodes=3), replace(setting, every=9)):
         assert swarm_digest(other, arm) != digest
     for change in ({"own": 5}, {"strategy": "uniform"}, {"rule": ExternalRule(slack=0.1)}):
-        changed = replace(arm, training=replace(arm.training, **change))
-        assert swarm_digest(setting, changed) != digest
+        assert swarm_digest(setting, replace(arm, training=replace(arm.training, **change))) != digest
 
 
 def test_rules_for_external_rollouts_do_not_change_who_takes_none() -> None:

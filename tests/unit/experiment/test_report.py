@@ -76,9 +76,7 @@ def test_every_picture_comes_as_svg_and_png(report: Path) -> None:
 
 def test_the_table_has_a_row_for_each_arm(report: Path) -> None:
     text = (report / "table.md").read_text("utf-8")
-    rows = [
-        line for line in text.splitlines() if line.startswith(("| 8/0: alone | 4 |", "| 4/4: as \\| published | 4 |"))
-    ]
+    rows = [row for row in text.splitlines() if row.startswith(("| 8/0: alone | 4 |", "| 4/4: as \\| published | 4 |"))]
     assert len(rows) == 2 and "baseline" in rows[0] and "above" in rows[1] and "(of " not in text
     assert "2 honest learning nodes of 2 members; 20 rounds" in text and "Not finished" not in text
     assert "| sums |" in text and "second" not in text

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Never
 
 import pytest
 
@@ -15,6 +13,7 @@ from sapo_edge.experiment.member import Shelves
 from sapo_edge.experiment.plan import Arm, Setting
 from sapo_edge.experiment.results import SwarmRecord
 from sapo_edge.experiment.swarm import Swarm
+from tests.fakes import find_the_disk_full
 from tests.unit.experiment.small import HALF, LOST, RESUMABLE, SETTING, new_swarm, record_of, shelves, text
 
 
@@ -84,12 +83,8 @@ def test_a_full_disk_leaves_the_earlier_state(tmp_path: Path, monkeypatch: pytes
     interrupted(HALF, tmp_path, 3)
     swarm = new_swarm(HALF, shelves(tmp_path / "full"))
     swarm.restore(tmp_path / "state")
-
-    def full(*_arguments: object) -> Never:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     with monkeypatch.context() as patch, pytest.raises(StateError, match=r"No space left on device; free .* --to"):
-        patch.setattr(shutil, "copytree", full)
+        patch.setattr(shutil, "copytree", find_the_disk_full)
         swarm.run(lambda now: now.save(tmp_path / "state"))
     assert [path.name for path in (tmp_path / "state").iterdir()] == ["round-3"]
     assert text(again(HALF, tmp_path)) == text(record_of(HALF, shelves(tmp_path / "undisturbed")))

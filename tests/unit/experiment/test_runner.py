@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import random
 import shutil
@@ -25,6 +24,7 @@ from sapo_edge.experiment.results import FILE, Results, exclusive, read_records
 from sapo_edge.experiment.runner import Step, begin_worker, run_job, run_jobs
 from sapo_edge.experiment.scene import Scene, model_path
 from sapo_edge.experiment.swarm import QuestionSet, saved_rounds
+from tests.fakes import find_the_disk_full
 from tests.forked import fork_workers
 from tests.unit.experiment.small import HALF, LOST, RESUMABLE, SETS, SETTING, SOURCE, shelves, text
 from tests.waiting import wait_until
@@ -65,7 +65,7 @@ def begin_slow(*arguments: Any) -> None:
     try:
         (arguments[3] / "first").touch(exist_ok=False)
     except FileExistsError:
-        runner.Scene = sleep_long  # type: ignore[assignment, attr-defined]
+        runner.Scene = lambda *_: time.sleep(60)  # type: ignore[assignment, attr-defined]
         begin_worker(*arguments)
         return
     copy = shutil.copytree
@@ -78,16 +78,8 @@ def begin_slow(*arguments: Any) -> None:
     begin_small(*arguments)
 
 
-def sleep_long(*_arguments: Any) -> None:
-    time.sleep(60)
-
-
 def be_killed(*_arguments: Any) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def find_the_disk_full(*_arguments: Any) -> None:
-    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def refuse(*_arguments: Any) -> None:

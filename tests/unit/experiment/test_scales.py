@@ -50,14 +50,7 @@ def test_the_first_rounds_run_on_a_small_model(tmp_path: Path, name: str, arm: s
     plan = SCALES[name]()
     (setting,) = plan.settings
     small = replace(
-        setting,
-        nodes=2,
-        rounds=2,
-        validation=3,
-        questions=3,
-        sampled=1,
-        arms=(setting.arm(arm),),
-        baseline=arm,
+        setting, nodes=2, rounds=2, validation=3, questions=3, sampled=1, arms=(setting.arm(arm),), baseline=arm
     )
     model = write_model(tmp_path / "model.gguf", SHAPES["llama"])
     # The tiny model ends few answers by itself, and the manifests allow hundreds of tokens.

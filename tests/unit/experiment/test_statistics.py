@@ -10,20 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.experiment.measures import (
-    DRAWDOWN,
-    EXTERNAL_REWARD,
-    MEAN_REWARD,
-    OWN_ANSWERS,
-    OWN_REWARD,
-    TEST,
-    WORST_DRAWDOWN,
-    accuracies,
-    at,
-    drawdown,
-    measure,
-    moving_average,
-)
+from sapo_edge.experiment import measures
+from sapo_edge.experiment.measures import OWN_ANSWERS, OWN_REWARD, TEST, at, measure
 from sapo_edge.experiment.plan import Arm, Plan, Setting
 from sapo_edge.experiment.results import EvaluationRecord, RoundRecord, SwarmRecord
 from sapo_edge.experiment.statistics import (
@@ -66,32 +54,32 @@ def test_a_swarm_is_measured_by_its_learning_nodes_and_costs_all_members() -> No
     spent = (1.0, 0.5, 1.0, 0.5, 2.0)
     swarm = record()
     rounds = tuple(replace(row, seconds=seconds) for row, seconds in zip(swarm.rounds, spent, strict=True))
-    measures = measure(replace(swarm, rounds=rounds))
-    assert measures.values[TEST] == pytest.approx(0.75)  # nodes: 1/2 and 2/2
-    assert measures.values["test pass@8"] == pytest.approx(0.75)  # 1/2 and 2/2
-    assert measures.values["test pass@1 of 8"] == pytest.approx(0.5)
-    assert measures.values[OWN_REWARD] == pytest.approx(0.4)  # 0.6 and 0.2; node 7's reward does not count
-    assert measures.values[EXTERNAL_REWARD] == pytest.approx(0.4)  # 0.6 and 0.2
-    assert measures.values[DRAWDOWN] == pytest.approx(0.25)  # 0.75 to 0.25, and no fall
-    assert measures.values[WORST_DRAWDOWN] == pytest.approx(0.5)
-    assert measures.values[OWN_ANSWERS] == 50
-    assert measures.by_round == [(0, 0.0), (1, 0.375), (2, 0.25)]
-    assert measures.by_answers == [(0, 0.0), (30, 0.375), (50, 0.25)]
-    assert measures.by_seconds == [(0, 0.0), (4, 0.375), (5, 0.25)]
-    assert measures.seconds == 5 and measures.nodes == 2 and measures.members == 3
-    assert measures.tasks[TEST, "a"] == 1 and measures.tasks[TEST, "b"] == 0.5
-    assert measures.tasks[MEAN_REWARD, "a"] == pytest.approx(0.2)
+    found = measure(replace(swarm, rounds=rounds))
+    assert found.values[TEST] == pytest.approx(0.75)  # nodes: 1/2 and 2/2
+    assert found.values["test pass@8"] == pytest.approx(0.75)  # 1/2 and 2/2
+    assert found.values["test pass@1 of 8"] == pytest.approx(0.5)
+    assert found.values[OWN_REWARD] == pytest.approx(0.4)  # 0.6 and 0.2; node 7's reward does not count
+    assert found.values[measures.EXTERNAL_REWARD] == pytest.approx(0.4)  # 0.6 and 0.2
+    assert found.values[measures.DRAWDOWN] == pytest.approx(0.25)  # 0.75 to 0.25, and no fall
+    assert found.values[measures.WORST_DRAWDOWN] == pytest.approx(0.5)
+    assert found.values[OWN_ANSWERS] == 50
+    assert found.by_round == [(0, 0.0), (1, 0.375), (2, 0.25)]
+    assert found.by_answers == [(0, 0.0), (30, 0.375), (50, 0.25)]
+    assert found.by_seconds == [(0, 0.0), (4, 0.375), (5, 0.25)]
+    assert found.seconds == 5 and found.nodes == 2 and found.members == 3
+    assert found.tasks[TEST, "a"] == 1 and found.tasks[TEST, "b"] == 0.5
+    assert found.tasks[measures.MEAN_REWARD, "a"] == pytest.approx(0.2)
 
 
 def test_a_swarm_without_evaluations_has_fewer_measures() -> None:
-    measures = measure(replace(record(), evaluations=()))
-    assert measures.values[OWN_ANSWERS] == 50 and OWN_REWARD not in measures.values and TEST not in measures.values
-    assert not measures.by_seconds and not measures.by_round
+    found = measure(replace(record(), evaluations=()))
+    assert found.values[OWN_ANSWERS] == 50 and OWN_REWARD not in found.values and TEST not in found.values
+    assert not found.by_seconds and not found.by_round
 
 
 def test_pass_at_k_and_pass_at_1() -> None:
-    assert accuracies("test", "1100") == {"test": 0.5}
-    assert accuracies("unseen@4", "4100") == {"unseen pass@4": 0.5, "unseen pass@1 of 4": 5 / 16}
+    assert measures.accuracies("test", "1100") == {"test": 0.5}
+    assert measures.accuracies("unseen@4", "4100") == {"unseen pass@4": 0.5, "unseen pass@1 of 4": 5 / 16}
 
 
 def arms(*records: SwarmRecord) -> tuple[ArmResult, ArmResult]:
@@ -102,8 +90,7 @@ def arms(*records: SwarmRecord) -> tuple[ArmResult, ArmResult]:
 def test_differences_are_paired_by_seed() -> None:
     # 8/0: 0.5, 0.75, 1 with seeds 0, 1, 2; 4/4: 0.75, 1 with seeds 0, 1. Unpaired means would differ by 0.125.
     alone = [record(0, test="00"), record(1, test="10"), record(2, test="11")]
-    shared = [record(0, "4/4", test="10"), record(1, "4/4", test="11")]
-    baseline, other = arms(*alone, *shared)
+    baseline, other = arms(*alone, *[record(0, "4/4", test="10"), record(1, "4/4", test="11")])
     difference = other.results[TEST].difference
     assert difference == Estimate(0.25, None, None, 2, "the same in all 2")
     assert difference.verdict == "no interval"
@@ -135,7 +122,7 @@ def test_records_of_other_plans_are_left_out() -> None:
 def test_reading_a_curve() -> None:
     curve = [(0.0, 0.1), (10.0, 0.3), (10.0, 0.5), (20.0, 0.7)]
     assert [at(curve, x) for x in (-1, 0, 5, 10, 15, 20, 99)] == pytest.approx([0.1, 0.1, 0.2, 0.5, 0.6, 0.7, 0.7])
-    assert moving_average([(1, 1.0), (2, 3.0), (3, 5.0)], 2) == [(1, 1.0), (2, 2.0), (3, 4.0)]
+    assert measures.moving_average([(1, 1.0), (2, 3.0), (3, 5.0)], 2) == [(1, 1.0), (2, 2.0), (3, 4.0)]
 
 
 def test_interquartile_mean_drops_a_quarter_at_each_end() -> None:
@@ -192,7 +179,7 @@ def test_intervals_of_ten_swarms_contain_the_truth_about_as_often_as_the_report_
 
 @given(st.lists(st.floats(0, 1), max_size=30))
 def test_drawdown_is_a_share_and_0_only_where_nothing_falls(series: list[float]) -> None:
-    fall = drawdown(series)
+    fall = measures.drawdown(series)
     assert 0 <= fall <= 1
-    assert drawdown(sorted(series)) == 0
+    assert measures.drawdown(sorted(series)) == 0
     assert (fall == 0) == (series == sorted(series))

@@ -78,11 +78,9 @@ def test_all_arms_ask_the_same_questions_at_the_same_rounds(models: Shelves) -> 
         record = record_of(arm, models)
         asked = [(item.round, item.questions) for item in record.evaluations if item.node == 1]
         before.add(next(item.correct for item in record.evaluations))
-
         assert [item for item in asked if item[1] != ADVERTISED] == expected
-        assert [record.entries[questions] for questions in SETS] == [
-            tuple(task.ref.entry for task in questions.tasks) for questions in SETS.values()
-        ]
+        entries = [tuple(task.ref.entry for task in questions.tasks) for questions in SETS.values()]
+        assert [record.entries[questions] for questions in SETS] == entries
         assert (ADVERTISED in record.entries) == (name == "flood")
     assert len(before) == 1
 
@@ -139,9 +137,8 @@ def test_costs_are_those_of_generating_and_updating_of_all_members(
     arm = replace(ARMS["generators"], hostile=1, attack="flood")
     record = new_swarm(arm, {"base": Shelf(policy, tmp_path)}).run()
     # Two learn, two only generate; the hostile one writes without a model, and examinations are nobody's cost.
-    assert [(row.round, row.node, row.seconds) for row in record.rounds] == [
-        (round, node, 7.0 if node < 2 else 2.0) for round in range(1, 9) for node in range(4)
-    ]
+    costs = [(round, node, 7.0 if node < 2 else 2.0) for round in range(1, 9) for node in range(4)]
+    assert [(row.round, row.node, row.seconds) for row in record.rounds] == costs
 
 
 def test_an_answer_is_cut_once_for_all_members_of_a_model(tmp_path: Path) -> None:

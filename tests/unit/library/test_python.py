@@ -122,8 +122,7 @@ def test_a_run_is_asked_compared_and_exported(model: Path, tmp_path: Path) -> No
         compared = run.evaluate(2)
         assert (compared.questions, compared.split) == (2, "test")
         assert compared.gain == pytest.approx(compared.adapter - compared.base)
-        written = run.export("peft", tmp_path / "peft")
-        assert (written / WEIGHTS[0]).read_bytes() == files_of(run)[WEIGHTS[0]]
+        assert (run.export("peft", tmp_path / "peft") / WEIGHTS[0]).read_bytes() == files_of(run)[WEIGHTS[0]]
         with pytest.raises(sapo.SapoError, match="choose one of"):
             run.export("zip", tmp_path / "zip")
 

@@ -43,14 +43,8 @@ __all__ = ["WordTaskset"]
 REFUSED = {
     "has a course of its own": ("", "class Own(vf.SingleAgentEnv):\n    pass\n"),
     "works on a machine": ("    async def finalize(self, trace, runtime):\n        pass\n", ""),
-    "needs a machine to judge": (
-        "    @vf.reward\n    async def ran(self, trace, runtime) -> float:\n        return 1.0\n",
-        "",
-    ),
-    "gives the model tools": (
-        "    @classmethod\n    def toolsets(cls, config):\n        return [object()]\n",
-        "",
-    ),
+    "needs a machine to judge": ("    @vf.reward\n    async def ran(self, trace, runtime):\n        return 1.0\n", ""),
+    "gives the model tools": ("    @classmethod\n    def toolsets(cls, config):\n        return [object()]\n", ""),
     "needs a container": ("    NEEDS_CONTAINER = True\n", ""),
 }
 
@@ -58,8 +52,7 @@ REFUSED = {
 @pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory whose modules processes can import."""
-    root = Path(__file__).parents[3]
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{root}")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[3]}")
     return tmp_path
 
 

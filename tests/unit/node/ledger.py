@@ -65,9 +65,9 @@ class Ledger(FakePolicy):
 def peers_rollout(number: int) -> Rollout:
     author = f"peer {number % 3}"
     question = Numbered().regenerate(TaskRef("sums", "1", 1, number)).question
-    rollout = make_rollout(author, number, [RIGHT, WRONG, f"{number}"], "sums", question)
+    made = make_rollout(author, number, [RIGHT, WRONG, f"{number}"], "sums", question)
     return Rollout(
-        TaskRef("sums", "1", 1, number), question, "", rollout.answers, author, 1, number, 1.5, f"{number:064x}"
+        TaskRef("sums", "1", 1, number), question, "", made.answers, author, 1, number, 1.5, f"{number:064x}"
     )
 
 

@@ -11,6 +11,8 @@ from sapo_edge.events import Event, NodeStopped, Notice, RoundFinished
 from sapo_edge.node.rounds import Node
 from sapo_edge.policy import Policy
 from sapo_edge.room import Room
+from sapo_edge.state.checkpoint import Checkpoint
+from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
 from sapo_edge.tasks.source import TaskSource
@@ -62,6 +64,9 @@ class Machine:
     def notices(self, *levels: str) -> list[str]:
         """The notices of these levels; of all by default."""
         return [event.text for event in self.of(Notice) if not levels or event.level in levels]
+
+    def best(self) -> Checkpoint | None:
+        return Checkpoints(self.paths.checkpoints).best()
 
     @property
     def rounds(self) -> list[int]:

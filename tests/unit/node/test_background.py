@@ -181,6 +181,5 @@ def test_of_two_apps_that_start_a_node_at_once_one_does(paths: Paths, monkeypatc
 
 def test_another_process_with_the_same_id_is_not_the_node(paths: Paths) -> None:
     leave(paths, STARTED, DONE)
-    record = json.loads(paths.background.read_text())
-    paths.background.write_text(json.dumps({**record, "pid": os.getpid()}))
+    paths.background.write_text(json.dumps({**json.loads(paths.background.read_text()), "pid": os.getpid()}))
     assert not Background(paths).running()

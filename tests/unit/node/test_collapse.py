@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +10,7 @@ import pytest
 from sapo_edge.config.settings import Settings
 from sapo_edge.events import Event, RolledBack, RoundFinished
 from sapo_edge.node.collapse import MOST_UNDONE, collapsed
-from sapo_edge.policy import CallHandle, Prompt, TrainingGroup, UpdateSettings, UpdateStatistics
-from sapo_edge.state.checkpoints import Checkpoints
+from sapo_edge.policy import Prompt
 from sapo_edge.tasks.checks import Number
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.questions import OwnQuestion
@@ -24,6 +22,7 @@ SETTINGS = Settings(
     own=4, external=0, answers=4, rounds=12, held_out=6, evaluate_every=3, seed=5, network="solo", head_start="0"
 )
 OWN = tuple(OwnQuestion(f"{number} + 1?", str(number + 1), Number()) for number in range(40))
+SOURCE = TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN, reading="fit"),), max_tokens=64))
 # Of requests for a home: the reward and the teaching groups of eight in ten rounds.
 HOME = (
     (0.19, 3), (0.17, 3), (0.25, 4), (0.06, 1), (0.19, 2), (0.12, 0), (0.05, 1), (0.06, 1), (0.09, 1), (0.00, 0),
@@ -65,17 +64,15 @@ class Collapsing(FakePolicy):
         super().__init__(self.answer)
         self.threshold = threshold
         self.harm = 0
+        self.before_update = self.do_harm
 
     def answer(self, prompt: Prompt, position: int) -> str:
         if self.harm >= 4:
             return "heating"
         return str(int(prompt[-1].content.split()[0]) + 1) if position == 0 else "no idea"
 
-    def update(
-        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, handle: CallHandle | None = None
-    ) -> UpdateStatistics:
-        self.harm += settings.learning_rate > self.threshold
-        return super().update(groups, settings, handle)
+    def do_harm(self, _policy: FakePolicy) -> None:
+        self.harm += self.settings[-1].learning_rate > self.threshold
 
     def load(self, directory: Path) -> None:
         super().load(directory)
@@ -84,10 +81,9 @@ class Collapsing(FakePolicy):
 
 @pytest.mark.parametrize(("threshold", "undone"), [(1.1e-4, 1), (0.0, MOST_UNDONE)])
 def test_it_is_told_and_undone_at_half_the_rate(tmp_path: Path, threshold: float, undone: int) -> None:
-    source = TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN, reading="fit"),), max_tokens=64))
-    machine = Machine(tmp_path, source)
+    machine = Machine(tmp_path, SOURCE)
     machine.start(SETTINGS, Collapsing(threshold))
-    best = Checkpoints(machine.paths.checkpoints).best()
+    best = machine.best()
     told = [text for text in machine.notices("warning") if "a collapse" in text]
     returns = machine.of(RolledBack)
     assert len(told) == len(returns) == undone
@@ -97,8 +93,7 @@ def test_it_is_told_and_undone_at_half_the_rate(tmp_path: Path, threshold: float
 
 
 def test_a_return_that_somebody_asks_for_in_that_round_goes_before(tmp_path: Path) -> None:
-    source = TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN, reading="fit"),), max_tokens=64))
-    machine = Machine(tmp_path, source)
+    machine = Machine(tmp_path, SOURCE)
 
     def ask(event: Event) -> None:
         if isinstance(event, RoundFinished) and event.round == 7 and not machine.of(RolledBack):
@@ -110,8 +105,7 @@ def test_a_return_that_somebody_asks_for_in_that_round_goes_before(tmp_path: Pat
 
 
 def test_nothing_is_undone_once_no_question_is_held_out_that_tells_whether_answers_are_worse(tmp_path: Path) -> None:
-    source = TaskSource(Manifest("own", (TaskEntry("mine", questions=OWN, reading="fit"),), max_tokens=64))
-    machine = Machine(tmp_path, source)
+    machine = Machine(tmp_path, SOURCE)
     machine.start(replace(SETTINGS, rounds=5), Collapsing(1.0))
     machine.start(replace(SETTINGS, held_out=0), Collapsing(0.0))
     assert machine.rounds[-1] == 12 and not machine.of(RolledBack)

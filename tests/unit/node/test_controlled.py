@@ -135,10 +135,8 @@ def test_external_rollouts_are_journaled_with_their_rewards(watched: Watched, tm
         reader = Node(SETTINGS, watched.source, store, FakePolicy(), swarm.join(), watched.events.append)
         writer.start(replace(SETTINGS, seed=6), transport=swarm.join())
         reader.run()
-        with Store(writer.paths) as elsewhere:
-            written = {
-                scored.rollout.id: scored for number in (1, 2, 3) for scored in elsewhere.journal.rollouts(number)
-            }
+        with Store(writer.paths) as other:
+            written = {scored.rollout.id: scored for number in (1, 2, 3) for scored in other.journal.rollouts(number)}
         trained = watched.of(RoundFinished)
         assert sum(event.external for event in trained) > 0
         for event in trained:

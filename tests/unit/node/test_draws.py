@@ -28,9 +28,8 @@ def test_all_are_taken_until_something_is_known_and_where_one_entry_is_all_there
     draws = Draws()
     draws.observe([group("easy", 1.0, 1.0)] * 5 + [group("hard", 0.0, 1.0)] * 5)
     restored = Draws(dict(draws.teaching))
-    assert [draws.takes(task("easy", index)) for index in range(200)] == [
-        restored.takes(task("easy", index)) for index in range(200)
-    ]
+    tasks = [task("easy", index) for index in range(200)]
+    assert list(map(draws.takes, tasks)) == list(map(restored.takes, tasks))
 
 
 def test_what_is_always_right_or_always_wrong_is_taken_seldom_but_not_never() -> None:

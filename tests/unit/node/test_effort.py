@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
 from sapo_edge.care.power import Power, PowerMeter, Source
 from sapo_edge.care.stop import Stop
 from sapo_edge.events import Paused
@@ -29,13 +27,8 @@ class Machine(PowerMeter):
         return Power(20.0, self.source)
 
 
-@pytest.fixture
-def machine() -> Machine:
-    return Machine()
-
-
-def test_pauses_are_neither_work_nor_energy_and_totals_outlive_the_node(tmp_path: Path, machine: Machine) -> None:
-    stop = Stop()
+def test_pauses_are_neither_work_nor_energy_and_totals_outlive_the_node(tmp_path: Path) -> None:
+    machine, stop = Machine(), Stop()
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
         effort = Effort(journal, stop, machine, machine.clock)
         stop.changed = lambda reasons: journal.record(Paused(reasons=reasons), counters=effort.counters())
@@ -52,7 +45,8 @@ def test_pauses_are_neither_work_nor_energy_and_totals_outlive_the_node(tmp_path
         assert effort.counters() == {WORKED: 16, MEASURED: 16, JOULES: 320}
 
 
-def test_an_estimate_is_no_measurement(tmp_path: Path, machine: Machine) -> None:
+def test_an_estimate_is_no_measurement(tmp_path: Path) -> None:
+    machine = Machine()
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
         effort = Effort(journal, Stop(), machine, machine.clock)
         machine.source = "estimate"

@@ -141,11 +141,6 @@ def test_without_a_better_checkpoint_no_way_back_is_named(trained: Trained) -> N
     assert [text.rpartition(": ")[2] for text in trained.notices("warning")] == ["taking 2 from now on"]
 
 
-def used_ids(trained: Trained) -> list[str]:
-    with Store(trained.paths) as store:
-        return [identity for identity, _, _ in store.journal.used_external(1000)]
-
-
 def test_a_running_node_returns_to_its_best_checkpoint_and_goes_on(trained: Trained) -> None:
     replies = trained.ask_at(3, None)
     seen: list[str] = []
@@ -180,8 +175,8 @@ def test_a_running_node_returns_to_its_best_checkpoint_and_goes_on(trained: Trai
 
 def test_after_a_return_and_a_restart_nothing_comes_twice(trained: Trained) -> None:
     trained.run(replace(SETTINGS, rounds=3))
-    first = set(used_ids(trained))
     with Store(trained.paths) as store:
+        first = {identity for identity, _, _ in store.journal.used_external(1000)}
         asked = {item.rollout.question for round in (1, 2, 3) for item in store.journal.rollouts(round) if item.own}
         remember_used(store)
         store.roll_back(1)

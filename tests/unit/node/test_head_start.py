@@ -21,7 +21,6 @@ from sapo_edge.node.rounds import Node
 from sapo_edge.policy import CallHandle, ExternalRule, Prompt, TrainingGroup, UpdateSettings
 from sapo_edge.rollout import Rollout, ScoredRollout, Task
 from sapo_edge.state.paths import Paths
-from sapo_edge.state.store import Store
 from sapo_edge.tasks import general
 from sapo_edge.tasks.checks import Number, Pattern
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
@@ -105,8 +104,7 @@ class Judged(TaskSource):
     """Counts the first answers of each evaluation as right, as many as a policy's course says."""
 
     def __init__(self, policy: Rising, questions: int = 3) -> None:
-        entry = TaskEntry("mine", questions=OWN, reading="fit")
-        super().__init__(Manifest("own", (entry,), max_tokens=64))
+        super().__init__(source(*OWN).manifest)
         self.policy, self.questions = policy, questions
 
     def judge(self, task: Task, text: str) -> Judgement:
@@ -127,8 +125,7 @@ def test_right_answers_of_training_questions_are_learned_first(tmp_path: Path) -
     for group in learned:
         (answer,) = group.answers
         question = group.prompt[-1].content
-        number = int(question.split()[0])
-        assert (answer.text, answer.ended, answer.advantage) == (str(number + 1), True, 1.0)
+        assert (answer.text, answer.ended, answer.advantage) == (str(int(question.split()[0]) + 1), True, 1.0)
         assert answer.known and not tasks.is_held_out(question)
     ((updates, _, done),) = validations(machine)
     assert (updates, done) == (3, True)
@@ -191,17 +188,14 @@ def test_by_default_it_goes_on_while_validation_rises_and_keeps_the_best(tmp_pat
     policy = Rising({0: 0, 20: 1, 40: 2, 60: 1})
     machine = run(tmp_path, AUTO, Judged(policy), policy)
     course = validations(machine)
-    assert course[:2] == [(20, 1, False), (40, 2, False)], (
-        "the first validation comes soon, the others at growing distances"
-    )
+    assert course[:2] == [(20, 1, False), (40, 2, False)], "the first comes soon, the others at growing distances"
     assert course[-1][2] and course[-1][0] - 40 >= WAIT_AGAIN and {right for _, right, _ in course[2:-1]} == {1}
     last = machine.of(events.HeadStart)[-1]
     assert last.best_updates == 40
     assert (last.correct, last.accuracy, last.answers.count("0")) == (2, 2 / 3, 1), "told of the adapter that goes on"
-    with Store(Paths.default(tmp_path)) as store:
-        best = store.checkpoints.best()
-        assert best is not None and best.round == 0, "no run ends below its head start"
-        assert best.accuracy == pytest.approx(2 / 3) and best.cursor["head_start"]["updates"] == 40
+    best = machine.best()
+    assert best is not None and best.round == 0, "no run ends below its head start"
+    assert best.accuracy == pytest.approx(2 / 3) and best.cursor["head_start"]["updates"] == 40
     loaded, generated = policy.log.index("load"), policy.log.index("generate")
     assert loaded < generated, "the rounds begin with the best"
 
@@ -210,9 +204,8 @@ def test_it_ends_when_nearly_all_is_right_and_is_not_begun_where_it_can_t_help(t
     policy = Rising({0: 0, 20: 3})
     assert validations(run(tmp_path / "all", AUTO, Judged(policy), policy)) == [(20, 3, True)]
     knows = Rising({0: 3})
-    assert notices(run(tmp_path / "knows", AUTO, Judged(knows), knows)) == [
-        "no head start: the model is nearly always right already"
-    ]
+    (reason,) = notices(run(tmp_path / "knows", AUTO, Judged(knows), knows))
+    assert reason == "no head start: the model is nearly always right already"
     (reason,) = notices(run(tmp_path / "blind", replace(AUTO, held_out=0), source(*OWN), FakePolicy()))
     assert "nothing tells when to end it" in reason
 
@@ -221,8 +214,7 @@ def test_a_node_that_is_stopped_goes_on_from_the_best_validation(tmp_path: Path)
     whole = Rising({0: 0, 20: 1, 40: 3})
     course = validations(run(tmp_path / "whole", AUTO, Judged(whole), whole))
     stopped = Rising({0: 0, 20: 1, 40: 3})
-    machine = run(tmp_path, AUTO, Judged(stopped), stopped, stops_at(25))
-    assert notices(machine) == [STOPPED]
+    assert notices(run(tmp_path, AUTO, Judged(stopped), stopped, stops_at(25))) == [STOPPED]
     again = Rising({0: 1, 20: 3})
     assert validations(run(tmp_path, AUTO, Judged(again), again)) == course[1:]
     assert taught(again.updates[:20]) == taught(whole.updates[20:40]), "with the same questions"
@@ -247,8 +239,7 @@ def test_what_was_learned_since_the_last_validation_is_kept_when_it_is_stopped(t
     policy = Rising({0: 0, 20: 1, 85: 2})
     machine = run(tmp_path, AUTO, Judged(policy), policy, stops_at(85))
     assert notices(machine) == [STOPPED] and validations(machine)[-1][0] == 85
-    with Store(Paths.default(tmp_path)) as store:
-        best = store.checkpoints.best()
+    best = machine.best()
     assert best is not None and best.cursor["head_start"]["updates"] == 85
 
 
@@ -262,10 +253,9 @@ def test_it_waits_longer_where_new_questions_come() -> None:
 
 def test_a_head_start_that_does_harm_is_not_kept(tmp_path: Path) -> None:
     policy = Rising({0: 2, 20: 1})
-    last = run(tmp_path, AUTO, Judged(policy), policy).of(events.HeadStart)[-1]
+    machine = run(tmp_path, AUTO, Judged(policy), policy)
+    last, best = machine.of(events.HeadStart)[-1], machine.best()
     assert last.done and last.best_updates == 0, "the rounds begin with the untrained policy"
-    with Store(Paths.default(tmp_path)) as store:
-        best = store.checkpoints.best()
     assert best is not None and best.round == 0 and best.accuracy == pytest.approx(2 / 3)
 
 

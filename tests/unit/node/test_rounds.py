@@ -39,11 +39,9 @@ def test_every_round_ends_with_a_checkpoint_which_a_start_hashes_once_and_return
 ) -> None:
     freed: list[list[int]] = []
     monkeypatch.setattr("sapo_edge.node.rounds.return_freed_memory", lambda: freed.append(machine.rounds))
-    set_aside: list[int] = []
-    stopped = machine.start(
-        prepare=lambda node: setattr(node, "after_first_round", lambda: set_aside.append(node.round))
-    )
-    assert freed == [[1], [1, 2], [1, 2, 3]] and set_aside == [1]
+    aside: list[int] = []
+    stopped = machine.start(prepare=lambda node: setattr(node, "after_first_round", lambda: aside.append(node.round)))
+    assert freed == [[1], [1, 2], [1, 2, 3]] and aside == [1]
     assert stopped.reason == "all 3 rounds are done" and stopped.rounds == 3 and stopped.done
     with Store(machine.paths) as store:
         assert store.checkpoints.rounds() == [1, 2, 3]
@@ -64,9 +62,8 @@ def test_every_round_ends_with_a_checkpoint_which_a_start_hashes_once_and_return
     monkeypatch.setattr(hashlib, "file_digest", count)
     machine.start()
     assert machine.policy.log == ["load"]
-    assert sorted(hashed) == [
-        f"round-000003/{name}" for name in ("adapter_config.json", "adapter_model.safetensors", "optimizer.safetensors")
-    ]
+    files = ("adapter_config.json", "adapter_model.safetensors", "optimizer.safetensors")
+    assert sorted(hashed) == [f"round-000003/{name}" for name in files]
 
 
 def test_questions_too_long_for_the_model_are_left_out_and_told(machine: Machine, tmp_path: Path) -> None:
@@ -355,7 +352,6 @@ def test_without_held_out_questions_it_evaluates_nothing(machine: Machine) -> No
 def test_the_best_checkpoint_is_the_one_with_the_best_evaluation(machine: Machine) -> None:
     # Right answers to the four questions after each round; an even length is right.
     right = {0: 1, 1: 2, 2: 4, 3: 3, 4: 0}
-
     left = iter("")
 
     def before(policy: FakePolicy) -> None:

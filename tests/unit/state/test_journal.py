@@ -10,19 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge import events
 from sapo_edge.control.journal_view import JournalReader, RolloutQuery
 from sapo_edge.errors import StateError
-from sapo_edge.events import (
-    CheckpointSaved,
-    Comparison,
-    HeldOut,
-    NodeStarted,
-    NodeStopped,
-    Notice,
-    Progress,
-    RolledBack,
-    RoundFinished,
-)
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state import journal as journal_module
 from sapo_edge.state.detail import Detail
@@ -31,7 +21,7 @@ from tests.fakes import round_event
 from tests.unflushed import flushing_connect
 
 
-def finished(round: int, loss: float = 0.5) -> RoundFinished:
+def finished(round: int, loss: float = 0.5) -> events.RoundFinished:
     return round_event(round, statistics={"loss": loss})
 
 
@@ -43,15 +33,15 @@ def scored(sequence: int = 1) -> JournaledRollout:
 
 def held_out(
     round: int, accuracy: float = 0.5, split: str = "validation", questions: int = 10, question_set: str = "new"
-) -> HeldOut:
-    return HeldOut(
+) -> events.HeldOut:
+    return events.HeldOut(
         round=round, accuracy=accuracy, correct=5, questions=questions, low=0.2, high=0.8, split=split,
         time=round + 0.5, question_set=question_set,
     )  # fmt: skip
 
 
-def compared(round: int) -> Comparison:
-    return Comparison(round=round, questions=10, base=1, adapter=5, gain=0.4, low=0.1, high=0.6)
+def compared(round: int) -> events.Comparison:
+    return events.Comparison(round=round, questions=10, base=1, adapter=5, gain=0.4, low=0.1, high=0.6)
 
 
 @pytest.fixture
@@ -109,7 +99,7 @@ def test_the_last_comparison_is_found(journal: Journal) -> None:
     assert journal.last_comparison() is None
     for round in (10, 20):
         journal.record(compared(round))
-        journal.record(Notice(level="info", text="comparison"))
+        journal.record(events.Notice(level="info", text="comparison"))
     last = journal.last_comparison()
     assert last is not None and last.round == 20
     journal.truncate_after(15)
@@ -126,9 +116,8 @@ def test_external_rollouts_and_their_tasks_are_known_after_a_restart(journal: Jo
     used = [(item.rollout.author, item.rollout.ref) for item in (signed, unsigned)]
     assert again.used_external(10) == [("ab" * 32, *used[0]), (unsigned.rollout.id, *used[1])]
     assert again.used_external(1) == [(unsigned.rollout.id, *used[1])]
-    assert [item.rollout.id for item in again.rollouts(1)] == [
-        item.rollout.as_text().id for item in (scored(1), signed, unsigned)
-    ]
+    kept = [item.rollout.as_text().id for item in (scored(1), signed, unsigned)]
+    assert [item.rollout.id for item in again.rollouts(1)] == kept
 
 
 def test_a_commit_is_flushed_to_the_disk_even_while_a_reader_is_open(
@@ -160,11 +149,11 @@ def test_old_rollouts_are_deleted_and_their_rounds_stay(journal: Journal, monkey
 
 def test_other_events_are_bounded_and_progress_is_not_kept(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal_module, "KEEP_EVENTS", 3)
-    journal.record(Progress(phase="generate", done=1, total=2, unit="answers"))
+    journal.record(events.Progress(phase="generate", done=1, total=2, unit="answers"))
     for number in range(5):
-        journal.record(Notice(level="info", text=str(number)))
+        journal.record(events.Notice(level="info", text=str(number)))
     assert len(journal.events()) == 3
-    stopped = NodeStopped(reason="asked", rounds=2)
+    stopped = events.NodeStopped(reason="asked", rounds=2)
     journal.record(stopped)
     assert journal.events()[-1] == stopped
 
@@ -173,11 +162,11 @@ def test_what_a_run_is_made_with_and_compared_by_outlasts_any_number_of_checkpoi
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal_module, "KEEP_EVENTS", 3)
-    first, second = (NodeStarted(model=name, backend="b", reasons=(), settings={}, round=0) for name in ("old", "new"))
+    first, second = (events.NodeStarted(model=name, backend="b") for name in ("old", "new"))
     for start in (first, second):
         journal.record(start)
         for number in range(9):
-            journal.record(CheckpointSaved(round=number, path="p", best=False))
+            journal.record(events.CheckpointSaved(round=number, path="p", best=False))
     assert journal.events()[0] == second
     assert len(journal.events()) == 4
 
@@ -263,14 +252,14 @@ def test_external_rollouts_are_counted_since_the_last_evaluation(journal: Journa
 
 
 def test_a_return_deletes_later_rounds_once(journal: Journal) -> None:
-    notice = Notice(level="info", text="hello")
+    notice = events.Notice(level="info", text="hello")
     journal.record(notice)
     with sqlite3.connect(journal.path) as connection:
         connection.execute('INSERT INTO events (time, event) VALUES (1, \'{"v":1,"event":"of_a_newer_version"}\')')
     for round in (1, 2, 3):
         journal.record(finished(round), [scored(round)])
         journal.record(held_out(round))
-    event = RolledBack(from_round=3, to_round=1)
+    event = events.RolledBack(from_round=3, to_round=1)
     journal.roll_back(event, {"cursor": 7})
     journal.record(finished(2))
     journal.roll_back(event, {"cursor": 7})
@@ -310,10 +299,7 @@ def test_a_damaged_name_that_is_not_text_is_reported_as_damage(journal: Journal)
         ("held_out SET accuracy = 'high'", lambda journal: journal.held_out()),
         ("rollouts SET rewards = '[1.0'", lambda journal: journal.rollouts(1)),
         ("rollouts SET answers = '7'", lambda journal: JournalReader(journal.path).rollout(1, 0)),
-        (
-            "rollouts SET answers = '[]['",
-            lambda journal: JournalReader(journal.path).rollouts(RolloutQuery(search="a")),
-        ),
+        ("rollouts SET answers = ']['", lambda journal: JournalReader(journal.path).rollouts(RolloutQuery(search="a"))),
         ("rollouts SET seed = -1, own = 0, digest = 'ab'", lambda journal: journal.used_external(10)),
         ("counters SET value = 'x'", lambda journal: journal.counter("sequence")),
     ],
@@ -327,9 +313,8 @@ def test_a_row_that_is_damaged_is_reported_as_damage(
     journal.record(compared(1))
     read(journal)
     journal._rows(f"UPDATE {change}", ())
-    with pytest.raises(StateError, match="is damaged") as caught:
+    with pytest.raises(StateError, match=r"is damaged.*; .*rename"):
         read(journal)
-    assert "rename" in caught.value.remedy
 
 
 def test_a_full_disk_is_reported_and_the_journal_stays_usable(journal: Journal) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from contextlib import closing
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import FIRST_RUN, Paths
 from sapo_edge.state.runs import begin_run, remove_run, run_names, unused_name, use_run
 from sapo_edge.state.store import ROLLED_BACK_CURSOR, Store
+from tests.fakes import find_the_disk_full
 
 
 @pytest.fixture
@@ -123,19 +123,16 @@ def test_a_damaged_choice_is_told_and_can_be_made_again(paths: Paths, content: b
 
 
 def test_a_run_that_could_not_be_begun_is_not_there(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
     train(paths, 1, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "write_atomically", fail)
+        patch.setattr(runs, "write_atomically", find_the_disk_full)
         with pytest.raises(StateError, match="No space left"):
             begin_run(paths, "other")
     assert run_names(paths) == [FIRST_RUN]
     begin_run(paths, "other")
     remove_run(paths, FIRST_RUN)
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "write_atomically", fail)
+        patch.setattr(runs, "write_atomically", find_the_disk_full)
         with pytest.raises(StateError, match="No space left"):
             begin_run(paths, FIRST_RUN)
     assert run_names(paths) == ["other"] and paths.identity.exists(), "what belongs to all runs stays"

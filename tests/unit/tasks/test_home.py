@@ -23,17 +23,13 @@ def data(code: str) -> dict[str, Any]:
     return content
 
 
-def bare(sentence: str) -> str:
-    """A sentence without what its slots agree with."""
-    return re.sub(r"\{(\w+)=\w+/[^}]*\}", r"{\1}", sentence)
-
-
 @pytest.mark.parametrize("code", LANGUAGES)
 def test_parts_share_no_sentence_and_no_name(code: str) -> None:
     content = data(code)
     sentences: list[set[str]] = [set(), set(), set()]
     for _, part, _, _, texts in content["templates"]:
-        sentences[part] |= set(map(bare, texts))
+        # Without what their slots agree with.
+        sentences[part] |= {re.sub(r"\{(\w+)=\w+/[^}]*\}", r"{\1}", text) for text in texts}
     names = [{name for kind in content["names"].values() for _, name in kind[part]} for part in range(3)]
     for one, other in ((0, 1), (0, 2), (1, 2)):
         assert not sentences[one] & sentences[other]
@@ -49,8 +45,7 @@ def test_languages_are_checked() -> None:
     for wrong in wrongs:
         with pytest.raises(ManifestError):
             TaskEntry("home", "home", {"languages": wrong})
-    seen = {Home(("de", "fr")).generate(seed)["metadata"]["language"] for seed in range(50)}
-    assert seen == {"de", "fr"}
+    assert {Home(("de", "fr")).generate(seed)["metadata"]["language"] for seed in range(50)} == {"de", "fr"}
 
 
 def test_a_task_takes_less_than_a_millisecond_and_loading_less_than_a_tenth_of_a_second() -> None:

@@ -154,9 +154,7 @@ def test_nothing_is_written_where_nothing_can_be_asked(tmp_path: Path, monkeypat
     importer = Importer()
     monkeypatch.setattr(os, "replace", lambda *_: os.truncate(tmp_path / "missing", 0))
     with pytest.raises(ConfigError, match="can't be written"):
-        write_import(
-            tmp_path / "new", "some", importer.questions([(1, {"question": "a?", "answer": "b"})], ""), importer
-        )
+        write_import(tmp_path / "new", "x", importer.questions([(1, {"question": "a?", "answer": "b"})], ""), importer)
     assert list((tmp_path / "new").iterdir()) == [], "both or neither"
 
 

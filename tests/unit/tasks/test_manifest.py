@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,8 @@ from sapo_edge.errors import ExitCode, ManifestError
 from sapo_edge.policy import Message
 from sapo_edge.tasks.about import SKILL_WORDS
 from sapo_edge.tasks.checks import CHECKS
-from sapo_edge.tasks.manifest import (
-    MAX_MANIFEST_BYTES,
-    Manifest,
-    TaskEntry,
-    load_manifest,
-    shipped_manifests,
-)
+from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest, shipped_manifests
+from tests.allocated import memory_below
 from tests.defences.defence import fails_without
 
 TINY = Manifest("tiny", (TaskEntry("sums", "chain_sum", {"max_terms": 2, "min_terms": 2}),), max_tokens=16)
@@ -78,17 +72,12 @@ def test_a_prompt_is_the_system_text_the_worked_examples_and_the_question() -> N
 def test_a_manifest_loads_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(HEAD + TASK, "utf-8")
-    assert (
-        load_manifest(file)
-        == load_manifest(str(file))
-        == Manifest("test", (TaskEntry("sums", "chain_sum", reading="fit"),))
-    )
+    written = Manifest("test", (TaskEntry("sums", "chain_sum", reading="fit"),))
+    assert load_manifest(file) == load_manifest(str(file)) == written
     file.write_text(HEAD + TASK, "utf-8-sig")
     assert load_manifest(file).name == "test", "Windows' editors write a byte order mark"
-    with pytest.raises(ManifestError) as caught:
+    with pytest.raises(ManifestError, match=r"; .*did you mean starter.*reasoning-gym-nine"):
         load_manifest("startr")
-    assert "did you mean starter" in caught.value.remedy
-    assert "reasoning-gym-nine" in caught.value.remedy
 
 
 @fails_without("tasks/manifest.py", '{0,63}", re.ASCII)', '*", re.ASCII)')
@@ -101,8 +90,6 @@ def test_a_manifest_loads_from_a_file(tmp_path: Path) -> None:
     ("text", "message", "remedy"),
     [
         ("name = ", "not valid TOML", "correct"),
-        ("a = " + "[" * 5000, "not valid TOML", "correct"),
-        ("a = " + "9" * 5000, "not valid TOML", "correct"),
         (HEAD, "tasks is missing", "add tasks"),
         (TASK, "name is missing", "add name"),
         (HEAD + "tasks = []", "0 tasks", "1 to 64"),
@@ -142,11 +129,7 @@ def test_a_manifest_loads_from_a_file(tmp_path: Path) -> None:
         (HEAD + 'system = "\\u001b[2J"\n' + TASK, "control characters", "remove"),
         (HEAD + 'examples = [["1 + 1?", "\\u001b[2J"]]\n' + TASK, "control characters", "remove"),
         (HEAD + f'system = "{"x" * 4097}"\n' + TASK, "system has 4097 bytes", "4096"),
-        (
-            HEAD + 'reading = "tags"\nexamples = [["1 + 1?", "2"]]\n' + TASK,
-            "has no answer tags",
-            "<answer>...</answer>",
-        ),
+        (HEAD + 'reading = "tags"\nexamples = [["1+1?", "2"]]\n' + TASK, "has no answer tags", "<answer>...</answer>"),
         (HEAD + 'examples = [["1 + 1?"]]\n' + TASK, "example 1 is not a table", "shipped"),
         (HEAD + 'examples = [{ question = "1 + 1?" }]\n' + TASK, "answer is missing", "add answer"),
         (HEAD + 'examples = [{ question = 1, answer = "" }]\n' + TASK, "question of example 1 is not text", "quotes"),
@@ -186,16 +169,11 @@ def test_messages_never_carry_a_long_or_unprintable_key(key: str) -> None:
     assert str(error).isprintable()
 
 
-@pytest.mark.parametrize(
-    "text", ["a." * 30_000 + "a = 1", "[" + '"a" . ' * 9_000 + "a]", "x = {" + "'a'." * 9_000 + "a = 1}"]
-)
+@pytest.mark.parametrize("text", ["a." * 30000 + "a=1", "[" + '"a" . ' * 9000 + "a]", "x = {" + "'a'." * 9000 + "a=1}"])
 def test_a_key_of_many_parts_is_rejected_before_it_is_parsed(text: str) -> None:
     # tomllib allocated 3.6 GB for the first.
-    tracemalloc.start()
-    with pytest.raises(ManifestError, match="more than 32 parts"):
+    with memory_below(1024 * 1024), pytest.raises(ManifestError, match="more than 32 parts"):
         Manifest.from_toml(text)
-    assert tracemalloc.get_traced_memory()[1] < 1024 * 1024
-    tracemalloc.stop()
 
 
 @fails_without("tasks/manifest.py", "file.read(MAX_FILE_BYTES + 1)", "file.read()")
@@ -204,12 +182,9 @@ def test_files_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
     with large.open("wb") as sparse:
         sparse.truncate(50_000_000)
     latin.write_bytes(b'name = "\xff"')
-    tracemalloc.start()
     for file, message in ((large, "too large"), (latin, "not UTF-8"), (tmp_path / "none.toml", "can't be read")):
-        with pytest.raises(ManifestError, match=message):
+        with memory_below(1024 * 1024), pytest.raises(ManifestError, match=message):
             Manifest.read(file)
-    assert tracemalloc.get_traced_memory()[1] < 1024 * 1024
-    tracemalloc.stop()
 
 
 @pytest.mark.parametrize(("name", "data"), [
@@ -224,8 +199,7 @@ def test_a_file_of_questions_with_another_name_is_told_how_names_end(tmp_path: P
 
 
 def packed(**changes: Any) -> bytes:
-    body = msgpack.unpackb(TINY.to_bytes())
-    return bytes(msgpack.packb({**body, **changes}))
+    return bytes(msgpack.packb({**msgpack.unpackb(TINY.to_bytes()), **changes}))
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
 import shutil
-import tracemalloc
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +33,9 @@ from sapo_edge.tasks.question_file import find_mistakes_in, import_questions
 from sapo_edge.tasks.questions import MAX_QUESTIONS, SPLITS, OwnQuestion, split_questions
 from sapo_edge.tasks.review import read_own, remarks
 from sapo_edge.tasks.source import TaskSource
+from tests.allocated import memory_below
 from tests.defences.defence import fails_without
+from tests.fakes import find_the_disk_full
 
 COUNT = MAX_QUESTIONS + 4
 MANIFEST = 'name = "big"\n[[tasks]]\nname = "mine"\nquestions = "tasks.jsonl"\nexamples = 2\n'
@@ -209,9 +208,8 @@ def test_a_damaged_file_is_never_mixed_with_another(tmp_path: Path) -> None:
         train[0]
     for damaged in (content[:-1], content.replace(b"0?", b"9?"), content + content, b"", b"\xdd\xff\xff\xff\xff"):
         path.write_bytes(damaged)
-        with pytest.raises(StateError, match="is damaged") as caught:
+        with pytest.raises(StateError, match=r"is damaged.*; .*remove it"):
             open_questions(data, tmp_path, set())
-        assert "remove it" in caught.value.remedy
     path.unlink()
     with pytest.raises(ManifestError, match="9 questions that the manifest names are not here"):
         open_questions(data, tmp_path, set())
@@ -250,16 +248,6 @@ def test_a_strangers_file_is_valid_to_its_last_question(tmp_path: Path) -> None:
             other.verify(tmp_path / "file")
 
 
-@contextmanager
-def _memory_below(limit: int) -> Iterator[None]:
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < limit
-    finally:
-        tracemalloc.stop()
-
-
 @fails_without("tasks/question_data.py", "if file.tell() - end > _BLOCK:")
 def test_a_strangers_question_without_end_takes_little_memory(tmp_path: Path) -> None:
     arrays = b"\x90"
@@ -268,7 +256,7 @@ def test_a_strangers_question_without_end_takes_little_memory(tmp_path: Path) ->
     content = b"\xdc\x00\x40" + arrays * 4  # 1 MB; decoded, 70 MB
     (tmp_path / "file").write_bytes(content)
     data = QuestionData(1, hashlib.sha256(content).digest(), len(content))
-    with _memory_below(16_000_000), pytest.raises(ManifestError, match="not those that the manifest names"):
+    with memory_below(16_000_000), pytest.raises(ManifestError, match="not those that the manifest names"):
         data.verify(tmp_path / "file")
 
 
@@ -286,7 +274,7 @@ def test_a_strangers_question_without_end_takes_little_memory(tmp_path: Path) ->
 ])  # fmt: skip
 def test_a_line_without_end_takes_little_memory(tmp_path: Path, name: str, head: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(head + b"x" * 30_000_000)
-    with _memory_below(16_000_000):
+    with memory_below(16_000_000):
         assert message in str(find_mistakes_in(tmp_path / name)[-1])
 
 
@@ -338,10 +326,7 @@ def test_worked_examples_of_a_file_are_those_with_the_lowest_hashes(tmp_path: Pa
 def test_a_disk_that_is_full_once_the_questions_are_kept_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fill(path: Path, data: bytes) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     (tmp_path / "mine.jsonl").write_text(lines(5))
-    monkeypatch.setattr(question_file, "write_atomically", fill)
+    monkeypatch.setattr(question_file, "write_atomically", find_the_disk_full)
     with pytest.raises(StateError, match="No space left"):
         import_questions(tmp_path / "mine.jsonl", tmp_path / "store", 0)

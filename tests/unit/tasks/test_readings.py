@@ -55,10 +55,7 @@ def test_a_fraction_is_no_answer_where_a_number_is() -> None:
     ("text", "answers"),
     [
         ("Paris", ("Paris",)),
-        (
-            "Let me think.\nThe answer is Paris.",
-            ("The answer is Paris.", "Paris", "Let me think.\nThe answer is Paris."),
-        ),
+        ("Let me see.\nThe answer is Paris.", ("The answer is Paris.", "Paris", "Let me see.\nThe answer is Paris.")),
         ("It must be **Paris**!", ("It must be **Paris**!", "Paris")),
         ('She said "Paris".', ('She said "Paris".', "Paris")),
         ("```\nParis\n```", ("Paris", "```\nParis\n```")),

@@ -66,8 +66,7 @@ def test_other_identities_seeds_and_manifests_draw_and_hold_out_other_questions(
 def test_entries_are_drawn_and_held_out_by_weight() -> None:
     entries = (TaskEntry("rare", "gcd", weight=1.0), TaskEntry("common", "lcm", weight=4.0))
     source = TaskSource(Manifest("weights", entries))
-    drawn = Counter(source.draw(3, index).ref.entry for index in range(2000))
-    assert 0.16 < drawn["rare"] / 2000 < 0.24
+    assert 0.16 < Counter(source.draw(3, index).ref.entry for index in range(2000))["rare"] / 2000 < 0.24
     entries = (TaskEntry("rare", "gcd", weight=1.0), TaskEntry("common", "lcm", weight=3.0))
     source = TaskSource(Manifest("weights", entries))
     for split in SPLITS:
@@ -147,8 +146,7 @@ def test_both_sets_have_the_same_share_of_every_entry() -> None:
 def test_held_out_questions_are_spread_over_the_entries(source: TaskSource) -> None:
     entries = len(source.manifest.tasks)
     for split in SPLITS:
-        counts = Counter(task.ref.entry for task in source.held_out(split, 3 * entries))
-        assert set(counts.values()) == {3}
+        assert set(Counter(task.ref.entry for task in source.held_out(split, 3 * entries)).values()) == {3}
 
 
 @pytest.mark.parametrize(("high", "distinct"), [(2, 4), (3, 9), (6, 36)])
@@ -163,9 +161,8 @@ def test_of_a_tiny_question_space_at_most_a_third_is_held_out(high: int, distinc
 def test_a_manifest_without_enough_questions_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     source = TaskSource(one_task("gcd", max_value=2))
     monkeypatch.setattr(source, "is_held_out", lambda question: True)
-    with pytest.raises(ManifestError, match="almost no questions") as caught:
+    with pytest.raises(ManifestError, match=r"almost no questions.*; .*widen"):
         source.training_tasks(1, 0, 1)
-    assert "widen" in caught.value.remedy
 
     def fail(*_: object) -> None:
         raise ValueError("no")

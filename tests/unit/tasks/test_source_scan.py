@@ -55,7 +55,8 @@ class Scan:
                 self.follow(value)
             return
         target = inspect.unwrap(target) if callable(target) else target
-        module = _module_of(target)
+        module = getattr(target, "__module__", None)
+        module = module if isinstance(module, str) else ""
         if module != "builtins" and module.split(".")[0] in FORBIDDEN_MODULES:
             self.findings.append(f"{module} by {getattr(target, '__qualname__', target)}")
         if not module.startswith(FOLLOWED) or (id(target), owner) in self._seen:
@@ -110,11 +111,6 @@ def _is_computed_getattr(node: ast.AST) -> bool:
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr"):
         return False
     return len(node.args) < 2 or not isinstance(node.args[1], ast.Constant)
-
-
-def _module_of(target: object) -> str:
-    module = getattr(target, "__module__", None)
-    return module if isinstance(module, str) else ""
 
 
 def _resolve(node: ast.expr, function: FunctionType, captured: Mapping[str, Any], owner: type | None) -> object:

@@ -14,9 +14,7 @@ from sapo_edge.tasks.skills import PARTS
 from sapo_edge.tasks.skills.tools import Tools
 from tests.benchmarks.bfcl import is_possible
 
-DATA: dict[str, Any] = json.loads(
-    resources.files("sapo_edge.tasks.skills").joinpath("data", "tools.json").read_text("utf-8")
-)
+DATA: dict[str, Any] = json.loads((resources.files("sapo_edge.tasks.skills") / "data/tools.json").read_text("utf-8"))
 TYPES: dict[str, Any] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
 
 

@@ -139,8 +139,7 @@ SCORES: dict[str, tuple[dict[str, Any], dict[str, float]]] = {
 )
 def test_a_verifier_of_our_own_scores(generator: str, answer: str) -> None:
     generated, scores = SCORES[generator]
-    dataset = make_dataset(generator, {})
-    assert verify(generator, dataset, answer, generated) == scores[answer]
+    assert verify(generator, make_dataset(generator, {}), answer, generated) == scores[answer]
 
 
 FORMULAS = st.recursive(

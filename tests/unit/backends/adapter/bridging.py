@@ -21,13 +21,7 @@ from tests.models import kl
 
 @dataclass(frozen=True, slots=True)
 class BridgeDistances:
-    """Mean KL divergences over a text's positions, nats.
-
-    Attributes:
-        base: torch to llama.cpp, without an adapter.
-        adapted: the same with the adapter in both.
-        effect: what the adapter changes, in torch.
-    """
+    """Mean KL divergences over a text, nats: torch to llama.cpp without and with an adapter, and its effect."""
 
     base: float
     adapted: float
@@ -77,15 +71,7 @@ def llama_logits(model: LlamaModel, ids: Sequence[int], adapter: Path | None) ->
 def measure(
     header: GgufHeader, sampler: GgufHeader, ids: Sequence[int], side: TorchSide, adapter: Path
 ) -> BridgeDistances:
-    """Write the adapter for llama.cpp and compare both programs.
-
-    Args:
-        header: the model's own file, which torch has loaded.
-        sampler: the file that llama.cpp decodes with.
-        ids: a text, at most 256 tokens.
-        side: the model in torch.
-        adapter: the file to write.
-    """
+    """Write the adapter for llama.cpp, which decodes with `sampler`, and compare both on at most 256 tokens."""
     write_adapter(adapter, header, side.weights(), side.lora.alpha)
     model = LlamaModel(sampler)
     try:

@@ -94,16 +94,14 @@ def test_an_adapter_for_mlx_fits_beside_one_for_peft_or_is_refused(base: Path, a
     assert settings["lora_parameters"]["scale"] == 1.5
     assert sorted(file.name for file in path.iterdir()) == ["adapter_config.json", "adapters.safetensors"]
     (tmp_path / "mlx" / ".adapters.safetensors.part").mkdir(parents=True)
-    with pytest.raises(StateError, match=r"can't write to .*: Is a directory") as caught:
+    with pytest.raises(StateError, match=r"can't write to .*: Is a directory.*; ."):
         export(adapter, tmp_path, ExportFormat.MLX, base)
-    assert caught.value.remedy
     odd = tmp_path / "odd"
     shutil.copytree(adapter, odd)
     extra = {"base_model.model.lm_head.lora_A.weight": np.zeros((4, 64), np.float32)}
     edit(odd / "adapter_model.safetensors", lambda weights: weights.update(extra))
-    with pytest.raises(CheckpointError, match="lm_head") as caught:
+    with pytest.raises(CheckpointError, match=r"lm_head.*; ."):
         export(odd, tmp_path / "out", ExportFormat.MLX, base)
-    assert caught.value.remedy
 
 
 def adapter_of(directory: Path, side: TorchSide) -> Path:
@@ -144,8 +142,7 @@ def test_a_merged_file_is_base_and_adapter_together(tmp_path: Path, shape: str) 
 def test_a_quantised_base_keeps_what_is_not_adapted(tmp_path: Path) -> None:
     base = write_model(tmp_path / "base.gguf", SHAPES["llama-gqa"], {"attn": "Q4_0", "ffn": "Q8_0"})
     side = TorchSide(read_header(base), LORA, 0.3)
-    adapter = adapter_of(tmp_path / "adapter", side)
-    path = export(adapter, tmp_path, ExportFormat.MERGED, base)
+    path = export(adapter_of(tmp_path / "adapter", side), tmp_path, ExportFormat.MERGED, base)
     assert path.name == "merged-q8_0.gguf"
     with closing(LlamaModel(read_header(path))) as model:
         assert float(kl(side.logits(IDS, adapter=True), llama_logits(model, IDS, None)).mean()) < 0.01
@@ -225,8 +222,7 @@ def test_a_merged_directory_is_base_and_adapter_together(tmp_path: Path, shape: 
     path = export(adapter, tmp_path / "out", ExportFormat.MERGED, base)
     assert path == old and [file.name for file in path.glob("*.safetensors*")] == ["model.safetensors"]
     expected, plain = reference(base).logits(IDS, adapter), reference(base).logits(IDS)
-    merged = reference(path).logits(IDS)
-    assert float(kl(expected, merged).mean()) < (1e-2 if half else 1e-8)
+    assert float(kl(expected, reference(path).logits(IDS)).mean()) < (1e-2 if half else 1e-8)
     assert float(kl(expected, plain).mean()) > 0.1
     named = json.loads((path / "config.json").read_text())
     assert (named.get("dtype") or named.get("torch_dtype")) == ("bfloat16" if half else "float32")
@@ -259,9 +255,8 @@ def test_what_can_not_be_merged_is_an_error(
     base: Path, adapter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     adapter = Path(shutil.copytree(adapter, tmp_path / "adapter"))
-    with pytest.raises(ModelError, match="in its own number format") as caught:
+    with pytest.raises(ModelError, match=r"in its own number format.*; .*--quantisation"):
         export(adapter, tmp_path / "out", ExportFormat.MERGED, base, quantisation=Quantisation.Q4_0)
-    assert "--quantisation" in caught.value.remedy
     other = write_directory(tmp_path / "other", SHAPES["llama"])
     with pytest.raises(CheckpointError):
         export(adapter, tmp_path / "out", ExportFormat.MERGED, other)
@@ -269,9 +264,8 @@ def test_what_can_not_be_merged_is_an_error(
     name = min(weights)
     for damaged in (weights[name] * np.float32(np.nan), weights[name][:-1].copy(), weights[name][0].copy()):
         write_tensors(adapter / ADAPTER_FILE, {**weights, name: damaged})
-        with pytest.raises(CheckpointError, match="damaged") as refused:
+        with pytest.raises(CheckpointError, match=r"damaged.*; ."):
             export(adapter, tmp_path / "out", ExportFormat.MERGED, base)
-        assert refused.value.remedy
     usage_now = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage_now._replace(free=1000))
     with pytest.raises(StateError, match="GB free"):

@@ -41,21 +41,16 @@ def make(models: dict[str, Path], tmp_path: Path) -> Iterator[Callable[..., MlxP
 
 
 @pytest.mark.parametrize("model", ["llama", "qwen2", "qwen3"])
-@pytest.mark.parametrize(("constant", "value"), [("KEPT_BYTES", 0), ("LOGIT_ROWS", 3)])
+@pytest.mark.parametrize(("limit", "value"), [("KEPT_BYTES", 0), ("LOGIT_ROWS", 3)])
 def test_saving_memory_changes_nothing(
-    make: Callable[..., MlxPolicy],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    model: str,
-    constant: str,
-    value: int,
+    make: Callable[..., MlxPolicy], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: str, limit: str, value: int
 ) -> None:
     moments = []
     for name in ("before", "after"):
         policy = make(model)
         policy.update(batch(policy), SETTINGS)
         moments.append(first_moments(policy, tmp_path / name))
-        monkeypatch.setattr(f"sapo_edge.backends.apple.learner.{constant}", value)
+        monkeypatch.setattr(f"sapo_edge.backends.apple.learner.{limit}", value)
     assert distance(*moments) < 1e-5
 
 

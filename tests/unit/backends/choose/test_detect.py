@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,7 +41,6 @@ def host(
     nvidia: Nvidia | None = None,
     devices: Iterable[str] = (),
 ) -> Host:
-    """A machine with these properties."""
     packages, files = set(installed), set(devices)
     return Host(system, machine, packages.__contains__, lambda: torch, lambda: nvidia, files.__contains__)
 
@@ -91,11 +91,7 @@ def test_the_best_usable_backend_is_chosen(machine: Host, name: str, runner_up: 
         ),
         (host(installed=without("torch"), nvidia=BIG), "torch is not installed", "pip install 'torch>="),
         (host(installed=without("peft"), torch=CUDA, nvidia=BIG), "peft is not installed", "pip install"),
-        (
-            host("Darwin", "arm64", without("mlx_lm")),
-            "MLX would run on this Mac's GPU, but mlx_lm",
-            "pip install 'mlx-lm",
-        ),
+        (host("Darwin", "arm64", without("mlx_lm")), "MLX would run on this Mac's GPU, but mlx_lm", "pip install 'mlx"),
         (host(devices=["/dev/kfd"]), "may have an AMD GPU, but torch was built without ROCm", "ROCm"),
         (host(installed=["llama_cpp"]), "can't train: torch, transformers, peft is not installed", "pip install"),
     ],
@@ -109,9 +105,8 @@ def test_what_keeps_a_better_backend_from_running_is_reported(machine: Host, pro
 
 
 def test_nothing_is_missing_where_the_best_runs() -> None:
-    assert choose("auto", host=host(torch=CUDA, nvidia=BIG)).missing == ()
-    assert choose("auto", host=host("Darwin", "arm64")).missing == ()
-    assert choose("auto", host=host(installed=without("mlx", "mlx_lm"))).missing == ()
+    for machine in (host(torch=CUDA, nvidia=BIG), host("Darwin", "arm64"), host(installed=without("mlx", "mlx_lm"))):
+        assert choose("auto", host=machine).missing == ()
 
 
 def test_a_gpu_too_small_for_the_model_is_reported(tmp_path: Path) -> None:
@@ -122,8 +117,7 @@ def test_a_gpu_too_small_for_the_model_is_reported(tmp_path: Path) -> None:
         choice = choose("auto", large, host(installed=installed, torch=CUDA, nvidia=BIG))
         assert choice.name == "torch" and "CPU" in choice.reason
         assert "GB free" in choice.missing[0] and (remedy in choice.missing[0] or "smaller model" in choice.missing[0])
-    small = write_directory(tmp_path / "small", SHAPES["qwen2"])
-    choice = choose("auto", small, host(torch=CUDA, nvidia=BIG))
+    choice = choose("auto", write_directory(tmp_path / "small", SHAPES["qwen2"]), host(torch=CUDA, nvidia=BIG))
     assert "RTX 4090 with 24 GB" in choice.reason and choice.missing == ()
 
 
@@ -201,9 +195,8 @@ def test_without_llama_cpp_torch_takes_a_gguf_file_and_the_faster_way_is_named(t
     (missing,) = choice.missing
     assert "faster on some CPUs" in missing and "install llama-cpp-python" in missing
     assert choose("auto", file, host(installed=without("llama_cpp"), torch=CUDA, nvidia=BIG)).missing == ()
-    with pytest.raises(BackendError, match="no backend can be used") as caught:
+    with pytest.raises(BackendError, match=r"no backend can be used.*; .*pip install llama-cpp-python"):
         choose("auto", host=host(installed=[]))
-    assert "pip install llama-cpp-python" in caught.value.remedy
 
 
 def python(code: str, *paths: Path) -> str:
@@ -249,22 +242,13 @@ def test_a_broken_library_of_one_backend_leaves_the_others_alone(tmp_path: Path,
     assert "libsomething" in failed[broken] and "libsomething" not in failed.get(left, "")
 
 
-class FakePolicy:
-    """Stands in for a policy."""
-
-    reasons = ("chosen by itself",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
 def fake(name: str, error: Exception | None = None) -> Backend:
-    def open_it(_options: OpenOptions) -> FakePolicy:
+    def open_it(_options: OpenOptions) -> SimpleNamespace:
         if error is not None:
             raise error
-        return FakePolicy(name)
+        return SimpleNamespace(name=name, reasons=("chosen by itself",))
 
-    return replace(find_backend(name), open=open_it)  # type: ignore[arg-type]
+    return replace(find_backend(name), open=open_it)
 
 
 TORCH = ChosenBackend("torch", "torch: a GPU", automatic=True)
@@ -297,9 +281,8 @@ def test_a_round_that_does_not_fit_is_refused_before_anything_is_loaded(
         with pytest.raises(RuntimeError, match="it is loaded"):
             detect.open_policy(TORCH, options)
     else:
-        with pytest.raises(ModelError, match=r"takes 2\.5 GB .* 2\.4 GB are free") as refusal:
+        with pytest.raises(ModelError, match=r"takes 2\.5 GB .* 2\.4 GB are free.*; .*max_tokens"):
             detect.open_policy(TORCH, options)
-        assert "max_tokens" in refusal.value.remedy
 
 
 @pytest.mark.parametrize("gpu", [host(torch=HIP, devices=["/dev/kfd"]), host(torch=XPU, devices=["/dev/dri"])])

@@ -12,19 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sapo_edge.backends.common.packing import (
-    WORTH,
-    EncodedAnswer,
-    EncodedGroup,
-    Pack,
-    counted_tokens,
-    in_few_segments,
-    pack,
-    packs,
-    split,
-    weighted,
-    within_window,
-)
+from sapo_edge.backends.common import packing
+from sapo_edge.backends.common.packing import EncodedAnswer, EncodedGroup, Pack, pack
 from sapo_edge.policy import PUBLISHED, UpdateSettings
 
 IDS = st.integers(0, 5)
@@ -56,7 +45,7 @@ def encoded_answers(draw: st.DrawFn) -> EncodedAnswer:
 
 @st.composite
 def encoded_groups(draw: st.DrawFn) -> list[EncodedGroup]:
-    beginnings = st.sampled_from(draw(st.lists(st.lists(IDS, max_size=3 * WORTH // 2), min_size=1, max_size=3)))
+    beginnings = st.sampled_from(draw(st.lists(st.lists(IDS, max_size=3 * packing.WORTH // 2), min_size=1, max_size=3)))
     rests = st.lists(IDS, min_size=1, max_size=4)
     prompts = st.tuples(beginnings, beginnings, rests).map(lambda parts: tuple(itertools.chain(*parts)))
     answers = st.lists(encoded_answers(), min_size=1, max_size=3).map(tuple)
@@ -67,10 +56,9 @@ def encoded_groups(draw: st.DrawFn) -> list[EncodedGroup]:
 @given(encoded_groups(), st.integers(1, 6))
 def test_a_window_hides_what_is_further_back(groups: list[EncodedGroup], window: int) -> None:
     layout = pack(groups)
-    masks = within_window(layout, window)
+    masks = packing.within_window(layout, window)
     segments = tuple(replace(segment, visible=mask) for segment, mask in zip(layout.segments, masks, strict=True))
-    distances = layout.positions[:, None] - layout.positions
-    expected = seen_by_each(layout) & (distances < window)
+    expected = seen_by_each(layout) & (layout.positions[:, None] - layout.positions < window)
     np.testing.assert_array_equal(seen_by_each(replace(layout, segments=segments)), expected)
     assert all(mask.any(axis=-1).all() for mask in masks)
 
@@ -79,21 +67,19 @@ def test_a_window_hides_what_is_further_back(groups: list[EncodedGroup], window:
 @given(encoded_groups(), st.sampled_from([1.0, 2.0, math.inf]), st.integers(1, 6))
 def test_joined_segments_show_each_token_the_same(groups: list[EncodedGroup], waste: float, window: int) -> None:
     layout = pack(groups)
-    joined = in_few_segments(layout, waste)
+    joined = packing.in_few_segments(layout, waste)
     np.testing.assert_array_equal(seen_by_each(joined), seen_by_each(layout))
     pairs = sum(segment.visible.size for segment in layout.segments)
     assert sum(segment.visible.size for segment in joined.segments) <= waste * pairs
     assert len(joined.segments) == 1 if waste == math.inf else len(joined.segments) <= len(layout.segments)
-    assert all(mask.any(axis=-1).all() for mask in within_window(joined, window))
+    assert all(mask.any(axis=-1).all() for mask in packing.within_window(joined, window))
 
 
 @given(encoded_groups())
 def test_each_answer_is_computed_as_if_alone(groups: list[EncodedGroup]) -> None:
     layout = pack(groups)
     mask = seen_by_each(layout)
-    alone = [
-        (group.prompt, answer, k) for group in groups for answer in group.answers for k in range(len(answer.token_ids))
-    ]
+    alone = [(g.prompt, answer, k) for g in groups for answer in g.answers for k in range(len(answer.token_ids))]
     assert len(alone) == len(layout.targets) == len(layout.predictors) == len(layout.advantages)
     for row, (prompt, answer, k) in enumerate(alone):
         seen = np.flatnonzero(mask[layout.predictors[row]])
@@ -125,7 +111,7 @@ def test_every_token_sees_itself_and_a_chain_of_ancestors(groups: list[EncodedGr
 
 def test_what_some_prompts_share_is_laid_out_once() -> None:
     """Also where another prompt, as what a head start rehearses, begins differently."""
-    answer, half = EncodedAnswer((7, 8), 1.0, None), tuple(range(10, 10 + WORTH // 2))
+    answer, half = EncodedAnswer((7, 8), 1.0, None), tuple(range(10, 10 + packing.WORTH // 2))
     alike = [EncodedGroup((*half, *more, 1, rest), (answer,)) for more, rest in (((), 2), (half, 3), (half, 4))]
     other = EncodedGroup((5, 6), (answer,))
     layout = pack([alike[0], other, *alike[1:]])
@@ -138,7 +124,7 @@ def test_what_some_prompts_share_is_laid_out_once() -> None:
 @settings(max_examples=150, deadline=None)
 @given(encoded_groups(), st.integers(1, 150))
 def test_packs_keep_order_and_size(groups: list[EncodedGroup], limit: int) -> None:
-    parts = list(packs(groups, limit))
+    parts = list(packing.packs(groups, limit))
     assert [group for part in parts for group in part] == groups
     for part in parts:
         assert len(part) == 1 or len(pack(part).token_ids) <= limit
@@ -161,16 +147,16 @@ group_lists = st.lists(
 
 @given(groups=group_lists)
 def test_an_external_group_never_pulls_more_than_the_strongest_own_one_that_teaches(groups: list[EncodedGroup]) -> None:
-    changed = weighted(groups, UpdateSettings())
+    changed = packing.weighted(groups, UpdateSettings())
     own = [group for group in changed if not group.external]
     teaching = [group.pull for group in own if group.informative]
     bound = max(teaching or [group.weight for group in own], default=math.inf)
     # Rounding.
     assert all(group.pull <= bound * (1 + 1e-9) for group in changed if group.external)
     for settings_, whose in ((UpdateSettings(), (False,)), (UpdateSettings(external_rule=PUBLISHED), (False, True))):
-        changed = weighted(groups, settings_)
+        changed = packing.weighted(groups, settings_)
         assert all(answer.weight == 1.0 for group in changed if group.external in whose for answer in group.answers)
-    published = counted_tokens(groups, UpdateSettings(external_rule=PUBLISHED))
+    published = packing.counted_tokens(groups, UpdateSettings(external_rule=PUBLISHED))
     assert published == sum(group.answer_tokens for group in groups)
 
 
@@ -179,11 +165,11 @@ def test_nothing_that_others_write_changes_the_share_of_what_is_own(
     groups: list[EncodedGroup], others: list[EncodedGroup]
 ) -> None:
     own = [replace(group, external=False) for group in groups]
-    shares = []
+    rule, shares = UpdateSettings(), []
     for external in (others, [replace(group, answers=group.answers * 3) for group in others]):
         update = own + [replace(group, external=True) for group in external]
-        shares.append([g.pull / counted_tokens(update, UpdateSettings()) for g in weighted(update, UpdateSettings())])
-    alone = [g.pull / counted_tokens(own, UpdateSettings()) for g in weighted(own, UpdateSettings())]
+        shares.append([g.pull / packing.counted_tokens(update, rule) for g in packing.weighted(update, rule)])
+    alone = [g.pull / packing.counted_tokens(own, rule) for g in packing.weighted(own, rule)]
     part = len(own) / (len(own) + len(others))
     for share in shares:
         assert share[: len(own)] == pytest.approx([part * value for value in alone])
@@ -192,7 +178,7 @@ def test_nothing_that_others_write_changes_the_share_of_what_is_own(
 @given(encoded_groups(), st.integers(1, 12))
 def test_a_split_group_keeps_its_answers_in_parts_that_fit(groups: list[EncodedGroup], most: int) -> None:
     for group in groups:
-        parts = list(split(group, most))
+        parts = list(packing.split(group, most))
         assert [answer for part in parts for answer in part.answers] == list(group.answers)
         assert all(replace(part, answers=()) == replace(group, answers=()) for part in parts)
         assert all(part.tokens <= most or len(part.answers) == 1 for part in parts)

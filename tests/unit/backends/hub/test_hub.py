@@ -43,9 +43,8 @@ def test_a_directory_arrives_whole_and_without_what_is_not_needed(hub: Hub, repo
 def test_one_file_arrives_by_its_name_or_a_part_of_it(hub: Hub, name: str) -> None:
     path = fetch(name)
     assert path.name == "tiny-Q8_0.gguf" and open_source(path).architecture == "llama"
-    assert {request[1] for request in hub.requests if "resolve" in request[1]} == {
-        f"/someone/tiny-GGUF/resolve/{COMMIT}/tiny-Q8_0.gguf"
-    }
+    asked = {request[1] for request in hub.requests if "resolve" in request[1]}
+    assert asked == {f"/someone/tiny-GGUF/resolve/{COMMIT}/tiny-Q8_0.gguf"}
     hub.requests.clear()
     assert fetch(name) == path and hub.requests == []
 
@@ -54,24 +53,20 @@ def test_an_interrupted_download_goes_on_where_it_ended(hub: Hub, repositories: 
     name, file = "hf:someone/tiny-GGUF:tiny-Q8_0.gguf", repositories / "someone" / "tiny-GGUF" / "tiny-Q8_0.gguf"
     half = file.stat().st_size // 2
     hub.cuts["tiny-Q8_0.gguf"] = half
-    path = fetch(name)
-    assert path.read_bytes() == file.read_bytes()
+    assert fetch(name).read_bytes() == file.read_bytes()
     ranges = [request[2] for request in hub.requests if request[0] == "GET" and "resolve" in request[1]]
     assert ranges[0] == "" and ranges[1].startswith("bytes=") and half - 1000 < int(ranges[1][6:-1]) <= half
 
 
 def test_what_arrives_damaged_is_removed_and_comes_again(hub: Hub, repositories: Path) -> None:
     hub.damaged.add("model.safetensors")
-    with pytest.raises(ModelError, match=r"model\.safetensors .* arrived damaged") as caught:
+    with pytest.raises(ModelError, match=r"model\.safetensors .* arrived damaged.*; .*try again"):
         fetch("hf:someone/tiny")
-    assert "try again" in caught.value.remedy
     with pytest.raises(ModelError, match="not on this machine yet"):
         hub_model(HubName.parse("hf:someone/tiny"), fetch=False)
     hub.damaged.clear()
     path = fetch("hf:someone/tiny")
-    assert (path / "model.safetensors").read_bytes() == (
-        repositories / "someone" / "tiny" / "model.safetensors"
-    ).read_bytes()
+    assert (path / "model.safetensors").read_bytes() == (repositories / "someone/tiny/model.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -96,14 +91,12 @@ def test_each_mistake_is_answered(hub: Hub, name: str, problem: str, remedy: str
 def test_a_full_disk_and_a_hub_out_of_reach_are_noticed(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=SPARE + 10))
-    with pytest.raises(ModelError, match="GB free") as caught:
+    with pytest.raises(ModelError, match=r"GB free.*; .*HF_HOME"):
         fetch("hf:someone/tiny")
-    assert "HF_HOME" in caught.value.remedy
     assert not [request for request in hub.requests if "resolve" in request[1]]
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(ModelError, match="can't be downloaded") as caught:
+    with pytest.raises(ModelError, match=r"can't be downloaded.*; .*check the network"):
         fetch("hf:someone/tiny")
-    assert "check the network" in caught.value.remedy
 
 
 def test_what_has_arrived_needs_no_space_again(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,6 +130,5 @@ def test_kept_models_are_listed_and_removed(hub: Hub, tmp_path: Path) -> None:
     assert remove_model(HubName.parse(names[0])) == kept[names[0]].bytes + 1000
     remove_model(HubName.parse(names[2]))
     assert kept_models() == [] and not list((tmp_path / "cache").glob("models--*"))
-    with pytest.raises(ModelError, match="is not on this machine") as caught:
+    with pytest.raises(ModelError, match=r"is not on this machine.*; .*none"):
         remove_model(HubName.parse(names[0]))
-    assert "none" in caught.value.remedy

@@ -160,9 +160,8 @@ def test_torch_samples_where_it_is_set_unless_it_does_not_fit(
     with closing(LlamaCppPolicy(replace(options, sampler="torch"))) as policy:
         assert policy.model is None and not made and policy.reasons[0] == "sampling: torch, as set"
     size = replace(SIZE, memory=1_000_000)
-    with pytest.raises(ModelError, match="torch can't answer questions here") as caught:
+    with pytest.raises(ModelError, match=r"torch can't answer questions here.*; .*sampler"):
         LlamaCppPolicy(replace(options, sampler="torch", size=size))
-    assert "sampler" in caught.value.remedy
     with closing(LlamaCppPolicy(replace(options, size=size))) as policy:
         assert policy.model is not None and not made, "it does not fit, so it is not measured"
 

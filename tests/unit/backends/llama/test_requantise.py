@@ -68,16 +68,12 @@ def test_the_fastest_format_is_made_and_remembered(
     assert len(narration) == 5
 
 
-def truncate(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1000])
-
-
 def rewrite(path: Path, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
-    "derived file truncated": lambda d: truncate(d / "bf16.gguf"),
+    "derived file truncated": lambda d: (d / "bf16.gguf").write_bytes((d / "bf16.gguf").read_bytes()[:-1000]),
     "derived file empty": lambda d: (d / "bf16.gguf").write_bytes(b""),
     "derived file gone": lambda d: (d / "bf16.gguf").unlink(),
     "record gone": lambda d: (d / "choice.json").unlink(),
@@ -107,9 +103,7 @@ def test_a_damaged_choice_is_made_again(choose: Choose, header: GgufHeader, tmp_
 def test_the_original_can_win(
     choose: Choose, header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        llama_requantise, "_decode", lambda measured, _threads: (float(measured.path == header.path), LOGITS)
-    )
+    monkeypatch.setattr(llama_requantise, "_decode", lambda made, _threads: (float(made.path == header.path), LOGITS))
     choice = choose([])
     assert (choice.path, choice.format) == (header.path, "original")
     assert [path.name for path in derived(tmp_path, header).iterdir()] == ["choice.json"]

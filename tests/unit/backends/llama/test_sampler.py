@@ -93,7 +93,6 @@ def test_each_prompt_is_made_of_its_runs_and_only_its_last_token_may_be_there_ag
 
 
 def test_many_equal_prompts_are_no_deep_recursion() -> None:
-    runs = cut_into_runs([list(range(500))] * 300)
-    assert [len(run.tokens) for run in runs] == [499] + [1] * 300
+    assert [len(run.tokens) for run in cut_into_runs([list(range(500))] * 300)] == [499] + [1] * 300
     staircase = [[1] * length for length in range(1, 300)]
     assert sum(len(run.tokens) for run in cut_into_runs(staircase)) == 298 + 299

@@ -78,9 +78,7 @@ def test_without_a_library_or_a_gpu_there_is_none(monkeypatch: pytest.MonkeyPatc
     assert find_nvidia() is None
 
 
-def test_a_driver_that_is_too_old_or_was_updated_is_reported(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_driver_that_is_too_old_or_was_updated_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = library()
     del nvml.nvmlDeviceGetCudaComputeCapability
     nvml.nvmlSystemGetDriverVersion = lambda text, _size: setattr(text, "value", b"340.108")

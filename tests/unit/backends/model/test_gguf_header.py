@@ -5,9 +5,6 @@ from __future__ import annotations
 import os
 import struct
 import time
-import tracemalloc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,14 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.backends.model import gguf_header
-from sapo_edge.backends.model.gguf_header import (
-    MAX_ENTRIES,
-    GgufHeader,
-    parse_header,
-    read_arrays,
-    read_header,
-)
+from sapo_edge.backends.model.gguf_header import MAX_ENTRIES, GgufHeader, parse_header, read_arrays, read_header
 from sapo_edge.errors import ModelError
+from tests.allocated import memory_below
 from tests.defences.defence import fails_without
 from tests.models import CHAT_TEMPLATE, SHAPES, VOCABULARY
 
@@ -48,17 +40,6 @@ def gguf(entries: list[bytes], tensors: list[bytes], data: bytes = b"", version:
 
 ARCHITECTURE = entry("general.architecture", 8, text("llama"))
 EMBEDDING = tensor("token_embd.weight", (4, 2), 0, 0)
-
-
-@contextmanager
-def memory_below(size: int) -> Iterator[None]:
-    """Check how much memory Python takes meanwhile."""
-    tracemalloc.start()
-    try:
-        yield
-        assert tracemalloc.get_traced_memory()[1] < size
-    finally:
-        tracemalloc.stop()
 
 
 def refused(path: Path, content: bytes) -> ModelError:
@@ -91,13 +72,10 @@ def test_a_truncated_file_is_refused_wherever_it_ends(models: dict[str, Path], t
 
 
 def test_a_missing_file_or_a_directory_is_refused(tmp_path: Path) -> None:
-    for path, message, remedy in (
-        (tmp_path / "missing.gguf", "can't read", "--model"),
-        (tmp_path, "is a directory", "--backend"),
-    ):
-        with pytest.raises(ModelError, match=message) as caught:
-            read_header(path)
-        assert remedy in caught.value.remedy
+    with pytest.raises(ModelError, match=r"can't read.*; .*--model"):
+        read_header(tmp_path / "missing.gguf")
+    with pytest.raises(ModelError, match=r"is a directory.*; .*--backend"):
+        read_header(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -229,10 +207,12 @@ def read_header_once(directory: Path) -> None:
     read_header(path)
 
 
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-def read_or_refuse(path: Path, content: bytes) -> None:
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(bits=st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 7)), min_size=1, max_size=6))
+def test_flipped_bits_are_read_or_refused(models: dict[str, Path], tmp_path: Path, bits: list[tuple[int, int]]) -> None:
+    content, path = bytearray(models["llama-f16"].read_bytes()), tmp_path / "flipped.gguf"
+    for position, bit in bits:
+        content[position] ^= 1 << bit
     path.write_bytes(content)
     try:
         # Not through the memory of `read_header`: the examples follow each other faster than a file's time changes.
@@ -242,23 +222,6 @@ def read_or_refuse(path: Path, content: bytes) -> None:
     else:
         assert header.architecture is not None
         assert max(info.offset + info.bytes for info in header.tensors.values()) <= len(content)
-
-
-@QUICK
-@given(data=st.binary(max_size=400), version=st.sampled_from([2, 3]), counts=st.tuples(*[st.integers(0, 5)] * 2))
-def test_random_headers_are_read_or_refused(tmp_path: Path, data: bytes, version: int, counts: tuple[int, int]) -> None:
-    read_or_refuse(tmp_path / "random.gguf", b"GGUF" + struct.pack("<IQQ", version, *counts) + data)
-
-
-@QUICK
-@given(flips=st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 7)), min_size=1, max_size=6))
-def test_flipped_bits_are_read_or_refused(
-    models: dict[str, Path], tmp_path: Path, flips: list[tuple[int, int]]
-) -> None:
-    content = bytearray(models["llama-f16"].read_bytes())
-    for position, bit in flips:
-        content[position] ^= 1 << bit
-    read_or_refuse(tmp_path / "flipped.gguf", bytes(content))
 
 
 @pytest.mark.parametrize("value", [0, -1, 1 << 40, True, "nine", [9], float("nan"), 0.5])

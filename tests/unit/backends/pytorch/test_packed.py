@@ -165,8 +165,7 @@ def test_a_scaled_embedding_stays_scaled() -> None:
 def test_all_matrices_of_a_model_share_their_wide_memory() -> None:
     scratch = Scratch()
     first, second = matrix(scratch), matrix(scratch)
-    kept = [weight.data_ptr() for one in (first, second, first) for _, weight in one._parts()]
-    assert len(set(kept)) == 1
+    assert len({weight.data_ptr() for one in (first, second, first) for _, weight in one._parts()}) == 1
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="reads Linux's list of mappings")

@@ -121,9 +121,8 @@ def test_a_gpu_that_torch_has_no_code_for_is_an_error(monkeypatch: pytest.Monkey
         raise RuntimeError("CUDA error: no kernel image is available for execution on the device\nCompile with ...")
 
     monkeypatch.setattr(torch, "ones", ones)
-    with pytest.raises(BackendError, match="no kernel image") as caught:
+    with pytest.raises(BackendError, match=r"no kernel image.*; .*built for it"):
         choose_place(SMALL, "cuda")
-    assert "built for it" in caught.value.remedy
 
 
 def test_free_memory_of_a_gpu_whose_driver_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,9 +160,8 @@ def test_parallel_answers_are_limited_by_memory_on_a_gpu() -> None:
 def test_a_device_that_torch_lacks_is_an_error() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device")
-    with pytest.raises(BackendError, match="can't use the device cuda") as caught:
+    with pytest.raises(BackendError, match=r"can't use the device cuda.*; ."):
         choose_place(SMALL, "cuda")
-    assert caught.value.remedy
     with pytest.raises(BackendError, match="nonsense"):
         choose_place(SMALL, "nonsense")
     assert choose_place(SMALL, "cpu") == CPU
@@ -251,15 +249,11 @@ def test_a_place_and_its_estimate_follow_the_format_of_products(
     places = [torch_place.cpu_place(Products(fastest), quantise) for quantise in ("q4_k", "")]
     assert [(place.weights, place.products) for place in places] == [("q4_k", fastest), (fastest, fastest)]
     monkeypatch.setattr(rates, "multiplies_bfloat16", lambda: True)
-    monkeypatch.setattr(
-        rates, "_rates", lambda: {"bfloat16": 100.0, "float32": 50.0 if fastest == "bfloat16" else 200.0}
-    )
+    monkeypatch.setattr(rates, "_rates", lambda: {"bfloat16": 1.0, "float32": 0.5 if fastest == "bfloat16" else 2.0})
     size = RoundShape(16, 8, 8, 200, 64, cache=tmp_path)
     shape = ModelShape.of_gguf(read_header(models["llama"]))
-    estimates = [
-        torch_backend.estimate(models["llama"], replace(size, precision=p)).sampler for p in ("float32", "auto")
-    ]
-    assert estimates[0] - estimates[1] == (2 * shape.block_weights if fastest == "bfloat16" else 0)
+    needs = [torch_backend.estimate(models["llama"], replace(size, precision=p)).sampler for p in ("float32", "auto")]
+    assert needs[0] - needs[1] == (2 * shape.block_weights if fastest == "bfloat16" else 0)
     policy = TorchPolicy(opening(models["llama"], tmp_path, trainable=False, precision="auto"), device="cpu")
     assert policy.place.products == fastest and "the faster here" in policy.reasons[0]
 
@@ -316,9 +310,8 @@ def test_a_full_memory_is_an_error_with_a_remedy(
     learner = policy.learner
     for full in (allocate_a_petabyte, numpy_without_memory):
         monkeypatch.setattr(learner, "_hidden", full)
-        with pytest.raises(ModelError, match="this machine's memory is full") as caught:
+        with pytest.raises(ModelError, match=r"this machine's memory is full.*; .*fewer or shorter answers"):
             policy.update([group], STRONG)
-        assert "fewer or shorter answers" in caught.value.remedy
     policy.close()
     monkeypatch.setattr("sapo_edge.backends.pytorch.learner.load_base", allocate_a_petabyte)
     with pytest.raises(ModelError, match="this machine's memory is full"):

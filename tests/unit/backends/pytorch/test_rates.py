@@ -36,9 +36,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, float]]:
 
 def test_the_faster_format_is_chosen_and_a_named_one_kept(measured: list[dict[str, float]]) -> None:
     measured += [SLOW, FAST]
-    assert str(products_for("auto")) == (
-        "products in float32, the faster here (GFLOP/s of a thread: bfloat16 82, float32 150)"
-    )
+    reason = "products in float32, the faster here (GFLOP/s of a thread: bfloat16 82, float32 150)"
+    assert str(products_for("auto")) == reason
     assert products_for("auto").format == "bfloat16"
     assert [products_for(name) for name in ("float32", "bfloat16")] == [Products("float32"), Products("bfloat16")]
 

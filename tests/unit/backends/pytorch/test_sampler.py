@@ -50,9 +50,7 @@ def test_draws_are_the_same_as_in_numpy(temperature: float) -> None:
 
 def test_a_greedy_answer_has_no_random_stream(make: Callable[..., TorchPolicy]) -> None:
     vocabulary = make().vocabulary
-    greedy, drawn = (
-        AnswerInProgress(Request((), 1, 5, temperature, 7, b""), vocabulary, 2, 3) for temperature in (0.0, 1.0)
-    )
+    greedy, drawn = (AnswerInProgress(Request((), 1, 5, heat, 7, b""), vocabulary, 2, 3) for heat in (0.0, 1.0))
     assert not greedy.uniforms.any() and (drawn.uniforms == categorical.uniforms(7, 2, 3, 5)).all()
 
 
@@ -120,9 +118,8 @@ def make(models: dict[str, Path]) -> Iterator[Callable[..., TorchPolicy]]:
         policy = TorchPolicy(opening(models["llama-gqa"], lora=RANK), place=place)
         policies.append(policy)
         if record is not None:
-            policy._sampler.step_cache = StepCache(
-                Network.of(policy._model, place.products), policy.shape, place, lambda: record
-            )
+            network = Network.of(policy._model, place.products)
+            policy._sampler.step_cache = StepCache(network, policy.shape, place, lambda: record)
         return policy
 
     yield make_policy
