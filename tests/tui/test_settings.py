@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from textual.pilot import Pilot
@@ -16,7 +16,6 @@ from sapo_edge.config.settings import SETTINGS
 from sapo_edge.errors import ConfigError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node import keeper
-from sapo_edge.tui.node.launcher import SettingRow
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.settings.widgets import SettingList
@@ -255,17 +254,8 @@ async def test_choices_are_chosen_from_a_list_and_some_need_a_restart(launcher: 
         assert launcher.changes[-1:] == [("theme", None)]
 
 
-async def test_what_another_source_decides_is_said(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = launcher.settings
-    others = {"rank": (8, "state"), "own": (5, "environment SAPO_EDGE_OWN")}
-
-    def settings() -> list[SettingRow]:
-        rows = {row.name: row for row in read()}
-        for name, (value, source) in others.items():
-            rows[name] = replace(rows[name], value=value, source=source)
-        return list(rows.values())
-
-    monkeypatch.setattr(launcher, "settings", settings)
+async def test_what_another_source_decides_is_said(launcher: FakeLauncher) -> None:
+    launcher.elsewhere = {"rank": (8, "state"), "own": (5, "environment SAPO_EDGE_OWN")}
     async with at(launcher, "rank") as (pilot, app):
         await pilot.press("d")
         assert result(app) == "rank is not in config.toml: it comes from the state" and launcher.changes == []
@@ -330,12 +320,8 @@ async def test_without_a_node_a_change_takes_effect_at_the_next_start(starting: 
 
 
 async def test_an_invalid_file_is_told_and_read_again(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = launcher.settings
-
-    def wrong() -> list[SettingRow]:
-        raise ConfigError(f"config.toml is not valid TOML: {HOSTILE}", "correct that place")
-
-    monkeypatch.setattr(launcher, "settings", wrong)
+    read, wrong = launcher.settings, ConfigError(f"config.toml is not valid TOML: {HOSTILE}", "correct that place")
+    monkeypatch.setattr(launcher, "settings", Mock(side_effect=wrong))
     async with running(launcher) as (pilot, app):
         await pilot.press("7")
         await until(pilot, lambda: "is not valid TOML" in picture(app) and "correct that place" in picture(app))
@@ -345,14 +331,8 @@ async def test_an_invalid_file_is_told_and_read_again(launcher: FakeLauncher, mo
         await press(pilot, "f5", then=lambda: "Sharing" in picture(app))
 
 
-async def test_values_are_not_interpreted_as_markup(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = launcher.settings
-
-    def settings() -> list[SettingRow]:
-        hostile = partial(replace, value=HOSTILE, source=f"manifest {HOSTILE}")
-        return [hostile(row) if row.name == "model" else row for row in read()]
-
-    monkeypatch.setattr(launcher, "settings", settings)
+async def test_values_are_not_interpreted_as_markup(launcher: FakeLauncher) -> None:
+    launcher.elsewhere = {"model": (HOSTILE, f"manifest {HOSTILE}")}
     async with running(launcher, (120, 40), ready=opened) as (pilot, app):
         await press(pilot, "down", then=lambda: "\\x1b[31m[bold]own" in picture(app))
         assert "\x1b" not in picture(app)
