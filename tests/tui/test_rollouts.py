@@ -308,8 +308,7 @@ async def test_the_list_stays_without_a_node_and_is_loaded_again_with_the_next(l
         await read(pilot, screen)
         launcher.die()
         app = screen.sapo
-        await until(pilot, lambda: app.state.standing is Standing.ENDED)
-        await until(pilot, lambda: app.screen is not screen)
+        await until(pilot, lambda: app.state.standing is Standing.ENDED and app.screen is not screen)
         await press(pilot, "escape", then=lambda: app.screen is screen)
         assert screen.page == "detail" and "50 + 5 =" in picture(pilot.app)
         await press(pilot, "j", then=lambda: "no node runs" in picture(pilot.app))
@@ -418,9 +417,6 @@ def test_pictures(pictured: Pictured, look: Size) -> None:
     assert pictured(reading(), look)
 
 
-def test_pictures_of_one_rollout(pictured: Pictured) -> None:
-    assert pictured(reading("enter", "down"))
-
-
-def test_wide_pictures_of_one_rollout(pictured: Pictured) -> None:
-    assert pictured(reading("enter", "right"), (120, 40))
+@pytest.mark.parametrize(("key", "size"), [("down", (80, 24)), ("right", (120, 40))], ids=["80x24", "120x40"])
+def test_pictures_of_one_rollout(pictured: Pictured, key: str, size: Size) -> None:
+    assert pictured(reading("enter", key), size)
