@@ -34,6 +34,13 @@ def ended(app: SapoApp) -> bool:
     return app.return_value is ExitCode.DONE
 
 
+async def end_of(app: SapoApp) -> None:
+    """Wait for the app's end; the pilot might wait half a minute for a screen that has ended."""
+    async with asyncio.timeout(30):
+        while not ended(app):
+            await asyncio.sleep(0.01)
+
+
 async def test_by_default_the_node_keeps_running_and_the_next_quit_asks_again(launcher: FakeLauncher) -> None:
     async with running(launcher, ready=asked) as (pilot, app):
         assert app.focused is app.screen.query_one("#keep") and "[ ] remember" in screen(app)
@@ -63,7 +70,7 @@ async def test_buttons_by_mouse(launcher: FakeLauncher) -> None:
         await pilot.click("#remember")
         assert "[x] remember" in screen(app)
         await pilot.click("#stop")
-        await until(pilot, lambda: ended(app))
+        await end_of(app)
         assert message(app) == STOPPED
     assert launcher.node.asked == ["after_round"] and launcher.changes == [("on_quit", "stop")]
 
@@ -145,18 +152,18 @@ async def stopping(pilot: Pilot[Any], app: SapoApp) -> None:
 
 
 async def test_a_node_that_still_starts_is_stopped_once_it_answers(starting: FakeLauncher) -> None:
-    async with running(starting, ready=stopping) as (pilot, app):
+    async with running(starting, ready=stopping) as (_, app):
         assert not ended(app)
         starting.arrive()
-        await until(pilot, lambda: ended(app))
+        await end_of(app)
         assert message(app) == STOPPED
     assert starting.node.asked == ["after_round"]
 
 
 async def test_a_node_that_ends_while_it_starts_is_not_told_to_save(starting: FakeLauncher) -> None:
-    async with running(starting, ready=stopping) as (pilot, app):
+    async with running(starting, ready=stopping) as (_, app):
         starting.ending = KILLED
-        await until(pilot, lambda: ended(app))
+        await end_of(app)
         assert message(app).startswith("No node runs: the node was killed")
 
 
