@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.walk.readme import BEGIN, END, ROOT, WALK, check, commands, with_table
+from tests.pages import DOCS, with_part
+from tests.walk.readme import ROOT, WALK, check, commands
 
 README = (ROOT / "README.md").read_text("utf-8")
 
@@ -36,8 +37,8 @@ def test_comments_are_no_commands() -> None:
 
 
 def test_the_table_replaces_the_one_before() -> None:
-    text = with_table(f"head\n{BEGIN}\nold\n{END}\ntail\n", ["| a |"])
-    assert text.startswith(f"head\n{BEGIN}\n| Command |") and text.endswith(f"\n| a |\n{END}\ntail\n")
-    assert "old" not in text and with_table(text, ["| a |"]) == text
-    with pytest.raises(SystemExit, match="lacks"):
-        with_table("no marks", [])
+    page = (DOCS / "start.md").read_text("utf-8")
+    text = with_part(page, "walk", "| a |")
+    assert "| a |" in text and "| Command |" not in text and text.startswith(page.partition("<!-- walk")[0])
+    with pytest.raises(ValueError, match="lacks"):
+        with_part("no marks", "walk", "")

@@ -61,7 +61,9 @@ def look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Siz
     """Columns and lines of a terminal, which perhaps has no colours."""
     if request.param == "colourless":
         monkeypatch.setenv("NO_COLOR", "1")
-    return (120, 40) if request.param == "120x40" else (80, 24)
+        return 80, 24
+    columns, rows = map(int, request.param.split("x"))
+    return columns, rows
 
 
 @pytest.fixture

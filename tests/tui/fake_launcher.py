@@ -16,6 +16,7 @@ from sapo_edge.control.journal_view import JournalReader
 from sapo_edge.control.run_report import Step, read_run_report
 from sapo_edge.control.runs import RunView, read_runs
 from sapo_edge.errors import BackendError, ConfigError, ModelError, SapoError, StateError
+from sapo_edge.events import NodeStopped
 from sapo_edge.experiment.watch import ArmView, ExperimentView, SettingView
 from sapo_edge.node.background import Ended
 from sapo_edge.state.paths import Paths
@@ -204,6 +205,8 @@ class FakeLauncher:
         commands: arguments and standard input of each command.
         hold_jobs: whether commands wait for `FakeJob.go`.
         printed: what commands print before their reply.
+        go: cleared while `findings` and `accept` shall wait.
+        elsewhere: values and sources of settings that are not in the file, by name.
         read: the rounds of each call of `history`.
         experiments: the results of `experiment`, one after the other; the last one stays.
     """
@@ -248,6 +251,9 @@ class FakeLauncher:
         self.told = ""
         self.looks: list[int | None] = []
         self._values: dict[str, Any] = {}
+        self.elsewhere: dict[str, tuple[Any, str]] = {}
+        self.go = threading.Event()
+        self.go.set()
         if running:
             self.arrive()
 
@@ -278,8 +284,16 @@ class FakeLauncher:
         self.ending = ending
         self.node.die()
 
+    def finish(self, *, done: bool = True) -> None:
+        """Let the node end in order, with all rounds of its run done or not."""
+        self.ending = replace(FINISHED, done=done)
+        self.node.emit(NodeStopped(reason=FINISHED.reason, rounds=ROUNDS, done=done))
+        self.node.stop()
+
     def close(self) -> None:
-        """Stop the node, if one runs."""
+        """Stop the node, if one runs; one that was asked to stop does so by itself."""
+        if self._node is not None and self._node.ending is not None:
+            self._node.ending.join()
         if self.running:
             self.node.stop()
 
@@ -287,6 +301,8 @@ class FakeLauncher:
         return self.agreed or self.running
 
     def findings(self) -> Findings:
+        self._refuse()
+        self.go.wait(10)
         return self.found
 
     def choices(self) -> Choices:
@@ -298,6 +314,7 @@ class FakeLauncher:
 
     def accept(self, consent: Consent) -> None:
         self._refuse()
+        self.go.wait(10)
         if consent.network == "invite" and consent.invite != INVITE:
             raise ConfigError("the invite is cut off at its end", "ask for the line again, and copy all of it")
         self.consents.append(consent)
@@ -328,10 +345,8 @@ class FakeLauncher:
 
     def settings(self) -> list[SettingRow]:
         file = f"file {self._paths.config_file}"
-        return [
-            SettingRow(item, self.setting(name), file if name in self._values else "default")
-            for name, item in SETTINGS.items()
-        ]
+        here = {name: (self.setting(name), file if name in self._values else "default") for name in SETTINGS}
+        return [SettingRow(SETTINGS[name], *found) for name, found in (here | self.elsewhere).items()]
 
     def setting(self, name: str) -> Any:
         return self._values.get(name, SETTINGS[name].default)

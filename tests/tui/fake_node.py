@@ -239,6 +239,7 @@ class ScriptedNode(NodeControl):
         status_now: the reply to `status`; a test may change it, directly or with `tell`.
         peers_now: the reply to `peers`.
         refuse_settings: whether to refuse every change of a setting.
+        ending: runs to its end after a request to stop.
     """
 
     def __init__(self, paths: Paths, *, rounds: int = ROUNDS, alone: bool = False) -> None:
@@ -254,6 +255,7 @@ class ScriptedNode(NodeControl):
         self._lock = threading.RLock()
         self._state_lock = StateLock(paths.lock)
         self.server: ControlServer | None = None
+        self.ending: threading.Timer | None = None
         self.paths.create()
         is_first = not paths.journal.exists()
         if is_first:
@@ -385,7 +387,8 @@ class ScriptedNode(NodeControl):
             self.stop()
 
         # Like a real node, answer the request first.
-        threading.Timer(0.05, end).start()
+        self.ending = threading.Timer(0.05, end)
+        self.ending.start()
 
     def _emit_pause(self) -> None:
         reasons = tuple(self._reasons)

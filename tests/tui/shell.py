@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from rich.segment import Segment
 from textual.app import App
 from textual.geometry import Size as Area
 from textual.pilot import Pilot
@@ -71,6 +72,12 @@ following = partial(running, ready=attached)
 """The app when it shows its node."""
 
 
+async def begin(pilot: Pilot[Any], app: SapoApp, *keys: str) -> None:
+    """Press keys, and wait until the app shows its node."""
+    await pilot.press(*keys)
+    await attached(pilot, app)
+
+
 @asynccontextmanager
 async def on(
     screen: type[Shown], key: str, launcher: FakeLauncher, size: Size = (80, 24), ready: Ready = _at_once
@@ -121,6 +128,12 @@ async def switch(pilot: Pilot[Any], number: int) -> None:
 def lines(app: SapoApp) -> list[str]:
     """The lines that the terminal shows, after filters."""
     return [strip.text for strip in app.screen._compositor.render_strips(Area(*app.size))]
+
+
+def segments(app: SapoApp) -> Iterator[Segment]:
+    """Pieces of one style, after filters."""
+    for strip in app.screen._compositor.render_strips(Area(*app.size)):
+        yield from strip
 
 
 def text(shown: SapoApp | Screen[Any], query: str) -> str:

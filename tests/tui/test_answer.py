@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from textual import events
 from textual.pilot import Pilot
 
 from sapo_edge.errors import UnknownTaskError
-from sapo_edge.node.person import PersonAnswers, Question, Verdict
+from sapo_edge.node.person import Verdict
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.screens.answer.fields import AnswerFields
 from sapo_edge.tui.screens.answer.screen import AnswerView
@@ -93,12 +94,13 @@ async def test_a_node_alone_shares_with_nobody_and_says_so_before(alone: FakeLau
 
 
 async def test_skipping_costs_nothing_and_asks_once_before_typed_answers_are_lost(launcher: FakeLauncher) -> None:
-    drawn = _count_questions(launcher)
+    asks = Mock(wraps=launcher.node.question)
+    launcher.node.question = asks  # type: ignore[method-assign]
     async with answering(launcher) as (pilot, screen):
-        await press(pilot, "j", then=lambda: drawn() == 2 and screen.has_class("-typing"))
+        await press(pilot, "j", then=lambda: asks.call_count == 2 and screen.has_class("-typing"))
         await pilot.press("e", *"7", "escape", "j")
-        assert "press j again" in note(screen) and fields(screen) == ["7"] and drawn() == 2
-        await press(pilot, "j", then=lambda: drawn() == 3 and screen.has_class("-typing"))
+        assert "press j again" in note(screen) and fields(screen) == ["7"] and asks.call_count == 2
+        await press(pilot, "j", then=lambda: asks.call_count == 3 and screen.has_class("-typing"))
         assert fields(screen) == [""] and note(screen) == "" and screen.tally == Tally()
         assert launcher.node.given == []
         await pilot.press("e", *"15")
@@ -154,21 +156,16 @@ async def test_pasted_lines_become_answers_and_hostile_or_long_ones_are_refused(
 
 async def test_a_rejected_question_is_asked_for_again_and_rejected_answers_stay(launcher: FakeLauncher) -> None:
     good = launcher.node.question
-
-    def refuse() -> Mapping[str, Any]:
-        raise UnknownTaskError("this role answers nothing", "run a trainer or a generator")
-
-    def reject_answers(given: PersonAnswers) -> Mapping[str, Any]:
-        raise UnknownTaskError("the question is of another manifest", "answer a \x1b[31m[bold]new[/bold] question")
-
-    launcher.node.question = refuse  # type: ignore[method-assign]
+    no_questions = UnknownTaskError("this role answers nothing", "run a trainer or a generator")
+    rejected = UnknownTaskError("the question is of another manifest", "answer a \x1b[31m[bold]new[/bold] question")
+    launcher.node.question = Mock(side_effect=no_questions)  # type: ignore[method-assign]
     async with open_answer(launcher) as (pilot, screen):
         await until(pilot, lambda: "this role answers nothing" in text(screen, "#asked"))
         assert "run a trainer" in text(screen, "#asked") and "Press j" in text(screen, "#asked")
         launcher.node.question = good  # type: ignore[method-assign]
         await pilot.press("j")
         await asked(pilot, screen)
-        launcher.node.share_answers = reject_answers  # type: ignore[method-assign]
+        launcher.node.share_answers = Mock(side_effect=rejected)  # type: ignore[method-assign]
         await press(pilot, "e", *"42", "ctrl+s", then=lambda: "another manifest" in note(screen))
         assert "\\x1b[31m[bold]new" in note(screen) and fields(screen) == ["42"]
         assert screen.has_class("-typing") and screen.tally == Tally()
@@ -230,17 +227,6 @@ def test_a_verdict_says_what_teaches() -> None:
     assert "All are right" in str(verdict_text(["1", "1.0"], Verdict((1.0, 1.0), "1", True)))
     differing = str(verdict_text(["1", "2"], Verdict((1.0, 0.25), "1", True)))
     assert "difference" in differing and "0.25" in differing
-
-
-def _count_questions(launcher: FakeLauncher) -> Callable[[], int]:
-    drawn: list[Question] = []
-
-    def question() -> Mapping[str, Any]:
-        drawn.append(QUESTION)
-        return QUESTION.as_dict()
-
-    launcher.node.question = question  # type: ignore[method-assign]
-    return lambda: len(drawn)
 
 
 async def _typed(pilot: Pilot[Any], app: SapoApp) -> None:

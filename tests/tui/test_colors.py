@@ -8,14 +8,13 @@ from dataclasses import astuple
 import pytest
 from rich.color_triplet import ColorTriplet
 from textual.color import Color
-from textual.geometry import Size
 from textual.theme import Theme
 
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look.themes import DARK, LIGHT, curve_colors
 from sapo_edge.tui.screens.dashboard.curves import CurvesPlot
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, attached, following, until
+from tests.tui.shell import TRUECOLOR, following, segments, until
 
 READABLE = 4.5
 """Contrast of WCAG 2.1, level AA."""
@@ -67,18 +66,15 @@ async def test_without_colours_everything_can_be_read(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, environ: Mapping[str, str]
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    app = SapoApp(launcher, environ)
-    async with app.run_test(size=(80, 24)) as pilot:
-        await attached(pilot, app)
+    async with following(launcher, environ=environ) as (pilot, app):
         for theme in (app.theme, "ansi-dark", "sapo-light", "ansi-light", "sapo-dark"):
             app.theme = theme
             await pilot.pause()
-            for strip in app.screen._compositor.render_strips(Size(*app.size)):
-                for segment in strip:
-                    style = segment.style
-                    if not segment.text.strip() or style is None or style.color is None or style.bgcolor is None:
-                        continue
-                    if app.native_ansi_color:
-                        assert style.color.is_default and style.bgcolor.is_default
-                    else:
-                        assert style.color != style.bgcolor, segment
+            for segment in segments(app):
+                style = segment.style
+                if not segment.text.strip() or style is None or style.color is None or style.bgcolor is None:
+                    continue
+                if app.native_ansi_color:
+                    assert style.color.is_default and style.bgcolor.is_default
+                else:
+                    assert style.color != style.bgcolor, segment

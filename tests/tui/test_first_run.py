@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,7 +23,7 @@ from sapo_edge.tui.screens.help import HelpScreen
 from sapo_edge.tui.widgets.dialog import Ask
 from sapo_edge.tui.widgets.small import Tick
 from tests.tui.fake_launcher import FINDINGS, INVITE, NO_MODEL, FakeLauncher, hosted
-from tests.tui.shell import Pictured, Size, attached, notices, press, running, screen, text, until
+from tests.tui.shell import Pictured, Size, attached, begin, notices, press, running, screen, text, until
 
 SIZES = [(80, 24), (120, 40)]
 launcher = hosted(agreed=False, running=False)
@@ -42,12 +41,6 @@ checked = partial(running, ready=looked)
 """The app when it shows what was found."""
 
 
-async def agree(pilot: Pilot[Any], app: SapoApp) -> None:
-    """Start learning, and wait for the node."""
-    await pilot.press("enter")
-    await attached(pilot, app)
-
-
 async def paste(pilot: Pilot[Any], app: SapoApp, line: str) -> None:
     app.post_message(Paste(line))
     await pilot.pause(0.1)
@@ -61,7 +54,7 @@ async def test_nothing_starts_before_consent_and_one_key_is_enough(launcher: Fak
         assert asks(app) and app.current_mode == "dashboard"
         assert (launcher.starts, launcher.consents, launcher.changes) == (0, [], [])
         assert app.keeper.link is None and app.state.standing is Standing.LOOKING
-        await agree(pilot, app)
+        await begin(pilot, app, "enter")
         assert launcher.consents == [Consent()] and launcher.starts == 1
         # The options of the chat were hidden after this screen.
         await press(pilot, "4", then=lambda: "as a task   greedy" in screen(app))
@@ -76,7 +69,7 @@ async def test_enter_works_once_the_findings_are_shown(launcher: FakeLauncher, m
 
     monkeypatch.setattr(FirstRun, "_show_choices", show_slowly)
     async with checked(launcher) as (pilot, app):
-        await agree(pilot, app)
+        await begin(pilot, app, "enter")
         assert launcher.consents == [Consent()]
 
 
@@ -107,8 +100,7 @@ async def test_what_is_learned_is_chosen_before_it_starts(launcher: FakeLauncher
         await pilot.press("i")
         assert "what its swarm learns" in screen(app), "an invite decides it"
         assert "until you stop it" in screen(app) and "learned most" not in screen(app)
-        await pilot.press("escape", "a", "enter")
-        await attached(pilot, app)
+        await begin(pilot, app, "escape", "a", "enter")
         assert launcher.consents == [Consent("solo", manifest="home")]
 
 
@@ -120,7 +112,7 @@ async def test_own_questions_are_offered_no_open_swarm(launcher: FakeLauncher, m
         await pilot.pause(0.1)
         assert app.screen.query_one(OneOf).value == "solo" and "nothing: no connection" in text(app, "#shared")
         assert "open swarm" not in screen(app) and "An invite" in screen(app)
-        await agree(pilot, app)
+        await begin(pilot, app, "enter")
         assert launcher.consents == [Consent()]
 
 
@@ -193,8 +185,7 @@ async def test_the_choice_decides_what_is_shared(launcher: FakeLauncher) -> None
             assert ("weights" in text(app, "#never")) == (network != "solo")
             assert app.screen.query_one("#invite").display == (network == "invite")
             assert app.focused is app.screen.query_one("#start"), "escape leaves the input first"
-        await pilot.press("n")
-        await agree(pilot, app)
+        await begin(pilot, app, "n", "enter")
     assert launcher.consents == [Consent()]
 
 
@@ -213,7 +204,7 @@ async def test_an_invite_in_lines_is_pasted_wherever_the_focus_is_up_to_a_limit(
         assert field.value == "rubbish"
         await pilot.press("escape")
         await paste(pilot, app, f"{INVITE[:20]}\r\n{INVITE[20:]}")
-        await agree(pilot, app)
+        await begin(pilot, app, "enter")
     assert launcher.consents == [Consent("invite", INVITE)]
 
 
@@ -236,7 +227,7 @@ async def test_a_wrong_invite_shows_an_error_and_can_be_corrected(launcher: Fake
         assert app.focused is app.screen.query_one(Input) and launcher.consents == [] and launcher.starts == 0
         await pilot.press("end", "9", "a", "b")
         assert "cut off" not in screen(app)
-        await agree(pilot, app)
+        await begin(pilot, app, "enter")
     assert launcher.consents == [Consent("invite", INVITE)]
 
 
@@ -252,8 +243,7 @@ async def test_keys_change_the_limits_and_arrow_keys_choose_immediately(launcher
         app.screen.query_one(OneOf).focus()
         await pilot.press("right", "right", "right", "right")
         assert app.screen.query_one(OneOf).value == "solo"
-        await pilot.press("left", "left", "right", "enter")
-        await attached(pilot, app)
+        await begin(pilot, app, "left", "left", "right", "enter")
     assert launcher.consents == [Consent(threads=4, mains_only=False, yield_to_others=True)]
 
 
@@ -282,7 +272,7 @@ async def test_a_start_at_login_is_offered_where_it_can_be_and_done_only_if_tick
         assert app.screen.query_one("#body").max_scroll_y == 0 and "Start learning" in screen(app)
         await pilot.click("#login")
         assert f"[x] {offer}" in screen(app) and not launcher.commands
-        await agree(pilot, app)
+        await begin(pilot, app, "enter")
         await until(pilot, lambda: unit in notices(app))
         assert launcher.commands == [(("service", "install", "--no-start"), "")] and launcher.starts == 1
         assert "sudo loginctl" in notices(app) and "1.5 GB" not in notices(app)
@@ -323,7 +313,7 @@ async def test_other_findings_change_what_is_shown_and_are_no_markup(launcher: F
         launcher.found = Findings((*FINDINGS.rows, low), 4, False)
         await press(pilot, "r", then=lambda: "close programs" in screen(app))
         assert "Memory: 1 GB free. It may fail" in text(app, "#say") and launcher.consents == []
-        await agree(pilot, app)
+        await begin(pilot, app, "enter")
     assert len(launcher.consents) == 1
 
 
@@ -345,26 +335,20 @@ async def test_a_problem_is_shown_with_its_remedy_and_checked_again(launcher: Fa
         await pilot.press("r")
         await looked(pilot, app)
         assert "Can't start" not in screen(app) and app.focused is app.screen.query_one("#start")
-        await agree(pilot, app)
+        await begin(pilot, app, "enter")
 
 
-async def test_enter_before_the_findings_is_no_consent(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = threading.Event()
-
-    def slowly() -> Findings:
-        assert found.wait(10)
-        return FINDINGS
-
-    monkeypatch.setattr(launcher, "findings", slowly)
+async def test_enter_before_the_findings_is_no_consent(launcher: FakeLauncher) -> None:
+    launcher.go.clear()
     async with running(launcher) as (pilot, app):
         await until(pilot, lambda: "checking ..." in screen(app) and "Shared" in screen(app))
         await press(pilot, "enter", "enter", then=lambda: "Enter works after the check" in text(app, "#say"))
-        found.set()
+        launcher.go.set()
         await looked(pilot, app)
         await pilot.pause(0.5)
         assert asks(app) and launcher.consents == [] and launcher.starts == 0
         assert text(app, "#say") == CALM
-        await agree(pilot, app)
+        await begin(pilot, app, "enter")
     assert len(launcher.consents) == 1 and launcher.starts == 1
 
 
@@ -377,7 +361,7 @@ async def test_it_shows_what_is_set_and_changes_nothing_else(launcher: FakeLaunc
         seen = screen(app)
         assert "(●) Alone" in seen and "[ ] pause on battery" in seen and "[x] pause when busy" in seen
         await pilot.click("#mains")
-        await agree(pilot, app)
+        await begin(pilot, app, "enter")
     assert launcher.consents == [Consent(mains_only=True)]
 
 
@@ -388,8 +372,7 @@ async def test_a_joined_swarm_stays_by_default(launcher: FakeLauncher, size: Siz
         assert "(●) friends-of-" in screen(app) and "with members of its swarm" in screen(app)
         assert all(f"( ) {words}" in screen(app) for words in ("The open swarm", "Alone", "An invite"))
         assert "\x1b" not in screen(app)
-        await pilot.press("n" if leave else "tab", "shift+tab" if not leave else "n", "enter")
-        await attached(pilot, app)
+        await begin(pilot, app, "n" if leave else "tab", "shift+tab" if not leave else "n", "enter")
     assert launcher.consents == [Consent("swarm") if leave else Consent()]
 
 
@@ -403,15 +386,12 @@ async def test_settings_mended_meanwhile_are_shown_and_choices_stay(launcher: Fa
         await press(pilot, "r", then=lambda: "at most 2 of 4" in screen(app))
         assert "◂ requests to a smart home ▸" in screen(app)
         await looked(pilot, app)
-        await agree(pilot, app)
+        await begin(pilot, app, "enter")
     assert launcher.consents == [Consent("solo")]
 
 
-async def test_a_check_that_fails_shows_the_error(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails() -> Findings:
-        raise BackendError("no backend runs here", "install one")
-
-    monkeypatch.setattr(launcher, "findings", fails)
+async def test_a_check_that_fails_shows_the_error(launcher: FakeLauncher) -> None:
+    launcher.refusal = BackendError("no backend runs here", "install one")
     async with running(launcher) as (pilot, app):
         await until(pilot, lambda: "Can't start yet: no backend" in screen(app))
         assert "install one" in screen(app)
@@ -423,25 +403,18 @@ async def test_choices_that_can_not_be_saved_show_the_error_and_nothing_starts(l
         await press(pilot, "enter", then=lambda: "disk full; free some space" in text(app, "#say"))
         assert asks(app) and launcher.starts == 0
         launcher.refusal = None
-        await agree(pilot, app)
+        await begin(pilot, app, "enter")
 
 
-async def test_the_node_starts_once_the_help_is_closed(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    written, accept = threading.Event(), launcher.accept
-
-    def slowly(consent: Consent) -> None:
-        assert written.wait(10)
-        accept(consent)
-
-    monkeypatch.setattr(launcher, "accept", slowly)
+async def test_the_node_starts_once_the_help_is_closed(launcher: FakeLauncher) -> None:
     async with checked(launcher) as (pilot, app):
+        launcher.go.clear()
         await pilot.press("enter", "f1")
-        written.set()
+        launcher.go.set()
         await until(pilot, lambda: launcher.consents)
         await pilot.pause(0.2)
         assert launcher.starts == 0
-        await pilot.press("escape")
-        await attached(pilot, app)
+        await begin(pilot, app, "escape")
 
 
 async def test_repeated_enter_agrees_once(launcher: FakeLauncher) -> None:
@@ -469,8 +442,7 @@ async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher, keys: 
         await pilot.resize_terminal(80, 24)
         await pilot.pause(0.3)
         assert "SmolLM2" in screen(app)
-        await pilot.press("n", "enter")
-        await attached(pilot, app)
+        await begin(pilot, app, "n", "enter")
 
 
 def test_picture(pictured: Pictured, look: Size) -> None:

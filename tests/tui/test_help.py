@@ -120,14 +120,10 @@ def test_the_documents_exist() -> None:
     assert [name for name in names if not (docs / name).exists()] == []
 
 
-@pytest.fixture
-def keys_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file whose name has the same length wherever the tests run: two lines of 80 columns, one of 120."""
+def test_pictures(pictured: Pictured, look: Size, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A file whose name has the same length wherever the tests run: two lines of 80 columns, one of 120.
     monkeypatch.setattr(app_module, "KEYS_FILE", f"/home/somebody/{'a-long-name/' * 4}keys.toml")
 
-
-@pytest.mark.usefixtures("keys_file")
-def test_pictures(pictured: Pictured, look: Size) -> None:
     async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
         await until(pilot, lambda: "5 peers" in picture(app))
         await press(pilot, "7", then=lambda: isinstance(app.screen, SettingsView) and "on_battery" in picture(app))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import replace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.logs.list import LogList
 from sapo_edge.tui.screens.logs.screen import Logs
 from tests.fakes import log_line
-from tests.tui.fake_launcher import FINISHED, FakeLauncher
+from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.fake_node import BEGAN, evaluated, finished
 from tests.tui.shell import Pictured, Size, notices, picture, press, running, text, until
 
@@ -43,6 +44,16 @@ def event_line(event: events.Event) -> str:
 
 def opened_reader(path: Path) -> LogReader[Record]:
     return LogReader(path, parse_record)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def reader(path: Path) -> LogReader[Record]:
+    return opened_reader(path)
 
 
 def a_run(rounds: int = 40) -> str:
@@ -80,9 +91,7 @@ def texts(reader: LogReader[Record]) -> list[str]:
     return [record.text for record in reader.records]
 
 
-def test_three_files_are_one_log_and_only_what_is_new_is_added(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    reader = opened_reader(path)
+def test_three_files_are_one_log_and_only_what_is_new_is_added(path: Path, reader: LogReader[Record]) -> None:
     expected: list[str] = []
     for number in range(300):
         if number in (100, 200):
@@ -100,10 +109,8 @@ def test_three_files_are_one_log_and_only_what_is_new_is_added(tmp_path: Path) -
         assert places == sorted(set(places))
 
 
-def test_a_record_keeps_its_further_lines_and_its_level_and_is_harmless(tmp_path: Path) -> None:
-    path = tmp_path / "log"
+def test_a_record_keeps_its_further_lines_and_its_level_and_is_harmless(path: Path, reader: LogReader[Record]) -> None:
     add(path, written(0, "before") + written(1, TRACEBACK, "error", "sapo_edge.care") + written(2, "after"))
-    reader = opened_reader(path)
     reader.read()
     record = reader.records[1]
     assert record.text.endswith("[+3 lines: ZeroDivisionError: division by zero]")
@@ -114,8 +121,7 @@ def test_a_record_keeps_its_further_lines_and_its_level_and_is_harmless(tmp_path
     assert Level.WARNINGS.admits(record) and not Level.ERRORS.admits(record) and Level.ALL.admits(record)
 
 
-def test_a_line_is_read_once_it_has_an_end(tmp_path: Path) -> None:
-    path, reader = tmp_path / "log", opened_reader(tmp_path / "log")
+def test_a_line_is_read_once_it_has_an_end(path: Path, reader: LogReader[Record]) -> None:
     whole = written(1, "first")
     add(path, written(0, "before") + whole[:20])
     assert texts(reader) == ["before"]
@@ -123,9 +129,7 @@ def test_a_line_is_read_once_it_has_an_end(tmp_path: Path) -> None:
     assert texts(reader) == ["before", "first", "after"]
 
 
-def test_records_keep_their_place_when_the_files_rotate(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    reader = opened_reader(path)
+def test_records_keep_their_place_when_the_files_rotate(path: Path, reader: LogReader[Record]) -> None:
     assert reader.read() and not reader.exists and not reader.read()
     add(path, written(0, "one"))
     assert texts(reader) == ["one"] and reader.exists
@@ -139,10 +143,8 @@ def test_records_keep_their_place_when_the_files_rotate(tmp_path: Path) -> None:
     assert texts(reader) == ["three", "four", "five"] and min(record.place for record in reader.records) > place
 
 
-def test_a_file_that_was_cut_off_or_replaced_is_read_from_its_start(tmp_path: Path) -> None:
-    path = tmp_path / "log"
+def test_a_file_that_was_cut_off_or_replaced_is_read_from_its_start(path: Path, reader: LogReader[Record]) -> None:
     add(path, written(0, "one") + written(1, "two"))
-    reader = opened_reader(path)
     assert texts(reader) == ["one", "two"]
     path.write_text(written(5, "short"))
     assert texts(reader) == ["short"]
@@ -150,20 +152,16 @@ def test_a_file_that_was_cut_off_or_replaced_is_read_from_its_start(tmp_path: Pa
     assert texts(reader) == ["something else entirely, and longer than what was there before"]
 
 
-def test_only_the_end_of_a_large_file_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "log"
+def test_only_the_end_of_a_large_file_is_read(path: Path, reader: LogReader[Record]) -> None:
     path.write_text("".join(written(0, f"record {number} {'x' * 1000}") for number in range(10_000)))
-    reader = opened_reader(path)
     reader.read()
     held = sum(len(record.raw) for record in reader.records)
     assert 0.95 * MAX_FILE_BYTES < held <= MAX_FILE_BYTES
     assert reader.records[0].text.startswith("record ") and reader.records[-1].text.startswith("record 9999 ")
 
 
-def test_an_unreadable_log_is_an_error_until_it_can_be_read(tmp_path: Path) -> None:
-    path = tmp_path / "log"
+def test_an_unreadable_log_is_an_error_until_it_can_be_read(path: Path, reader: LogReader[Record]) -> None:
     add(path, written(0, "one"))
-    reader = opened_reader(path)
     assert texts(reader) == ["one"]
     path.unlink()
     path.mkdir()
@@ -174,15 +172,13 @@ def test_an_unreadable_log_is_an_error_until_it_can_be_read(tmp_path: Path) -> N
     assert reader.read() and not reader.records
 
 
-def test_any_bytes_can_be_read(tmp_path: Path) -> None:
-    path = tmp_path / "log"
+def test_any_bytes_can_be_read(path: Path, reader: LogReader[Record]) -> None:
     tomorrow = written(0, finished(1)).replace('"round",', '"of_tomorrow",')
     lines = (
         b"no record", b"\xff\xfe\x00 bytes", written(0, "x" * 700_000).strip().encode(), b'{"time":1e300,"text":""}',
         b'{"time":1,"level":"info","thread":"a","source":"b","event":[]}', tomorrow.encode(),
     )  # fmt: skip
     path.write_bytes(b"\n".join(lines))
-    reader = opened_reader(path)
     reader.read()
     none, odd, long, far, empty, later = records = reader.records
     assert none.level == "" and none.time is None and "\\xff\\xfe" in odd.raw
@@ -196,6 +192,16 @@ async def opened(pilot: Pilot[Any], app: SapoApp) -> LogList:
     lines = app.screen.query_one(LogList)
     await until(pilot, lambda: lines.record is not None)
     return lines
+
+
+@asynccontextmanager
+async def reading(
+    launcher: FakeLauncher, log: str, size: Size = (80, 24)
+) -> AsyncIterator[tuple[Pilot[Any], SapoApp, LogList]]:
+    """The screen with a log."""
+    add(launcher.paths.log, log)
+    async with running(launcher, size) as (pilot, app):
+        yield pilot, app, await opened(pilot, app)
 
 
 def chosen(app: SapoApp) -> str:
@@ -213,9 +219,7 @@ def title(app: SapoApp) -> str:
 
 async def test_it_follows_until_somebody_goes_up(launcher: FakeLauncher) -> None:
     path = launcher.paths.log
-    add(path, a_run())
-    async with running(launcher) as (pilot, app):
-        lines = await opened(pilot, app)
+    async with reading(launcher, a_run()) as (pilot, app, lines):
         assert lines.has_focus and lines.following and "following" in subtitle(app)
         assert "2027-01-15" in subtitle(app) and "held-out validation after round 40" in picture(app)
         add(path, event_line(finished(41)))
@@ -238,9 +242,7 @@ async def test_it_follows_until_somebody_goes_up(launcher: FakeLauncher) -> None
 
 
 async def test_levels_are_left_out_in_turn_and_escape_leaves_the_search(launcher: FakeLauncher) -> None:
-    add(launcher.paths.log, a_run())
-    async with running(launcher) as (pilot, app):
-        lines = await opened(pilot, app)
+    async with reading(launcher, a_run()) as (pilot, app, lines):
         await press(pilot, "l", then=lambda: lines.count == 3 and "\\x1b[31m[bold]boo" in picture(app))
         assert title(app) == "Log: warnings and errors"
         await pilot.press("up", "l")
@@ -260,9 +262,8 @@ async def test_a_search_goes_through_the_older_files_too(launcher: FakeLauncher)
     path = launcher.paths.log
     add(path, written(0, "the needle is here") + a_run(5))
     rotate(path)
-    add(path, "".join(written(number, f"hay {number}") for number in range(2000)))
-    async with running(launcher) as (pilot, app):
-        lines = await opened(pilot, app)
+    hay = "".join(written(number, f"hay {number}") for number in range(2000))
+    async with reading(launcher, hay) as (pilot, app, lines):
         await pilot.press("slash", *"NEEDLE", "enter")
         await until(pilot, lambda: "needle" in chosen(app) and "• node  the needle" in picture(app))
         assert not lines.following and lines.has_focus and "search: NEEDLE" in title(app)
@@ -276,9 +277,7 @@ async def test_a_search_goes_through_the_older_files_too(launcher: FakeLauncher)
 
 
 async def test_the_whole_record_is_below_enter_shows_it_alone_and_c_copies_it(launcher: FakeLauncher) -> None:
-    add(launcher.paths.log, a_run(17))
-    async with running(launcher) as (pilot, app):
-        lines = await opened(pilot, app)
+    async with reading(launcher, a_run(17)) as (pilot, app, lines):
         shown = text(app, "#whole")
         assert '"event": "notice"' in shown and "\\u001b[31m[bold]boo[/bold]" in shown and "\x1b" not in shown
         await pilot.press("c")
@@ -299,9 +298,8 @@ async def test_the_whole_record_is_below_enter_shows_it_alone_and_c_copies_it(la
 
 
 async def test_home_goes_to_the_oldest_record_and_paging_back_reaches_the_newest(launcher: FakeLauncher) -> None:
-    add(launcher.paths.log, "".join(written(number, f"record {number}") for number in range(300)))
-    async with running(launcher) as (pilot, app):
-        lines = await opened(pilot, app)
+    records = "".join(written(number, f"record {number}") for number in range(300))
+    async with reading(launcher, records) as (pilot, app, lines):
         await press(pilot, "g", then=lambda: chosen(app) == "record 0" and "record 0" in picture(app))
         while lines.cursor < 299:
             before = lines.cursor
@@ -312,15 +310,12 @@ async def test_home_goes_to_the_oldest_record_and_paging_back_reaches_the_newest
 
 async def test_rotation_and_truncation_are_followed_whether_or_not_a_node_runs(launcher: FakeLauncher) -> None:
     path = launcher.paths.log
-    add(path, a_run(3))
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
+    async with reading(launcher, a_run(3)) as (pilot, app, _):
         rotate(path)
         add(path, event_line(finished(4)))
         await until(pilot, lambda: "round 4:" in chosen(app))
         assert "round 1:" in picture(app)
-        launcher.close()
-        launcher.ending = replace(FINISHED, done=False)
+        launcher.finish(done=False)
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
         path.write_text(written(9999, "Fatal: out of memory", "error"))
         await until(pilot, lambda: "Fatal: out of memory" in chosen(app))
@@ -346,9 +341,7 @@ async def test_nothing_to_show_is_said_with_what_to_do(launcher: FakeLauncher) -
 
 
 async def test_nothing_is_read_behind_another_screen(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    add(launcher.paths.log, a_run())
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app)
+    async with reading(launcher, a_run()) as (pilot, app, _):
         await pilot.press("1")
         await pilot.pause(0.2)
         threads: list[str] = []
@@ -367,9 +360,7 @@ async def test_nothing_is_read_behind_another_screen(launcher: FakeLauncher, mon
 
 
 async def test_it_survives_a_tiny_terminal(launcher: FakeLauncher) -> None:
-    add(launcher.paths.log, a_run())
-    async with running(launcher, (120, 40)) as (pilot, app):
-        lines = await opened(pilot, app)
+    async with reading(launcher, a_run(), (120, 40)) as (pilot, app, lines):
         await pilot.press(*("up",) * 20)
         record = lines.record
         await pilot.resize_terminal(40, 10)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from textual.pilot import Pilot
@@ -12,8 +11,8 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dashboard.screen import Dashboard
 from sapo_edge.tui.screens.results.screen import Results
-from tests.tui.fake_launcher import FINISHED, FakeLauncher
-from tests.tui.shell import Pictured, attached, following, lines, notices, press, screen, until
+from tests.tui.fake_launcher import FakeLauncher
+from tests.tui.shell import Pictured, begin, following, lines, notices, press, screen, until
 
 TOLD = "118 rounds since you last looked: 82 → 104 of 200 new questions right; gain +0.11 (95 % +0.05 to +0.17)"
 
@@ -33,13 +32,12 @@ async def test_it_tells_what_was_learned_until_another_screen_is_shown(launcher:
 
 async def test_news_are_read_again_after_a_time_without_the_node(launcher: FakeLauncher) -> None:
     async with following(launcher) as (pilot, app):
-        launcher.die(replace(FINISHED, done=False))
+        launcher.finish(done=False)
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
         # What happens from here on nobody sees.
         assert launcher.looks == [None, 40]
         launcher.told = TOLD
-        await pilot.press("s")
-        await attached(pilot, app)
+        await begin(pilot, app, "s")
         await until(pilot, lambda: "118 rounds" in screen(app))
     assert launcher.looks == [None, 40, None, 40]
 

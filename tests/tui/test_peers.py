@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,11 +26,9 @@ NOW = BEGAN + 9000
 
 
 @pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
-    launcher = FakeLauncher(tmp_path)
+def launcher(launcher: FakeLauncher) -> FakeLauncher:
     tell(launcher, time=NOW)
-    yield launcher
-    launcher.close()
+    return launcher
 
 
 def tell(launcher: FakeLauncher, **changes: Any) -> None:
@@ -42,8 +38,9 @@ def tell(launcher: FakeLauncher, **changes: Any) -> None:
 opened = partial(on, Peers, "3", ready=connected)
 
 
-async def polled(pilot: Pilot[Any], screen: Peers, launcher: FakeLauncher) -> None:
-    """As if the app had asked for the status."""
+async def polled(pilot: Pilot[Any], screen: Peers, launcher: FakeLauncher, **changes: Any) -> None:
+    """As if the app had asked for the status of a swarm that has changed."""
+    tell(launcher, **changes)
     screen.sapo.state.set_status(launcher.node.status())
     screen.refresh_node(Change.STATUS)
     await pilot.pause()
@@ -66,11 +63,10 @@ async def test_the_swarm_is_shown_and_on_their_screen_the_rollouts_of_a_peer(lau
         ):  # fmt: skip
             assert words in picture(pilot.app), words
         assert "waiting" not in picture(pilot.app)
-        tell(
-            launcher, reachable=True, clock_ahead=-90, paused=["upload"], faults={"pull": 2}, restarts=1, addresses=[],
-            rejections={f"reason {number}": number + 1 for number in range(40)},
+        await polled(
+            pilot, screen, launcher, reachable=True, clock_ahead=-90, paused=["upload"], faults={"pull": 2}, restarts=1,
+            addresses=[], rejections={f"reason {number}": number + 1 for number in range(40)},
         )  # fmt: skip
-        await polled(pilot, screen, launcher)
         for words in (
             "others can connect to you", "no address where", "clock is 1 min 30 s ahead: set it",
             "waiting, because of a limit in the settings: upload", "and 34 more reasons",
@@ -106,14 +102,12 @@ async def test_one_peer_is_shown_whole_and_copied_and_the_cursor_follows_it(laun
         await pilot.press("enter", "enter")
         assert screen.peers.display
         before = launcher.node.status_now["swarm"]["peers"]
-        tell(launcher, peers=[{**before[2], "peer_id": "new", "since": BEGAN - 50}, *before[1:]])
-        await polled(pilot, screen, launcher)
+        await polled(pilot, screen, launcher, peers=[{**before[2], "peer_id": "new", "since": BEGAN - 50}, *before[1:]])
         assert screen.peers.chosen is not None and screen.peers.chosen["peer_id"] == STRANGER
-        tell(launcher, peers=before[2:3])
-        await polled(pilot, screen, launcher)
+        await polled(pilot, screen, launcher, peers=before[2:3])
         assert screen.peers.chosen["peer_id"] == before[2]["peer_id"] and screen.peers.cursor == 0
-        tell(launcher, peers=[{**before[0], "peer_id": f"p{number}", "received": number} for number in range(400)])
-        await polled(pilot, screen, launcher)
+        many = [{**before[0], "peer_id": f"p{number}", "received": number} for number in range(400)]
+        await polled(pilot, screen, launcher, peers=many)
         await pilot.press("end")
         assert screen.peers.cursor == 399
 
@@ -160,22 +154,18 @@ async def test_without_peers_the_search_for_a_first_member_is_shown_and_what_to_
             (Search(NOW - 61, trouble="names"), "The names of the first contacts of BitTorrent's public table"),
             (Search(NOW - 61, trouble="library"), "Libtorrent is not installed"),
         ):  # fmt: skip
-            tell(launcher, search=search and asdict(search))
-            await polled(pilot, screen, launcher)
+            await polled(pilot, screen, launcher, search=search and asdict(search))
             await until(pilot, lambda words=words: words in " ".join(picture(pilot.app).split()))  # type: ignore[misc]
             shown = " ".join(picture(pilot.app).split())
             assert "i makes an invite here" in shown and "what to do." in shown
-        tell(launcher, search=None, reachable=None)
-        await polled(pilot, screen, launcher)
+        await polled(pilot, screen, launcher, search=None, reachable=None)
         for words in ("○ no peer yet", "not known yet", "another machine", "i makes an invite", "sapo doctor"):
             await until(pilot, lambda words=words: words in picture(pilot.app))  # type: ignore[misc]
         assert "clock" not in picture(pilot.app).splitlines()[4]
-        tell(launcher, peers=[dict(launcher.node.peers_now[0])], state="connected")
-        await polled(pilot, screen, launcher)
+        await polled(pilot, screen, launcher, peers=[dict(launcher.node.peers_now[0])], state="connected")
         await until(pilot, lambda: names(screen) == [readable_name(FRIEND)] and FRIEND in picture(pilot.app))
         await pilot.press("enter")
-        tell(launcher, peers=[], state="failed")
-        await polled(pilot, screen, launcher)
+        await polled(pilot, screen, launcher, peers=[], state="failed")
         await until(pilot, lambda: "✗ the connection to the swarm failed" in picture(pilot.app))
         assert not screen.has_class("-open")
         assert screen.peers.has_focus

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,23 +15,8 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs import quit as quitting
 from sapo_edge.tui.screens.dialogs.quit import ENDS, KEPT, STOPPED, Quit
 from sapo_edge.tui.screens.rollouts.screen import Rollouts
-from tests.tui.fake_launcher import FINISHED, KILLED, FakeLauncher
-from tests.tui.shell import Pictured, Size, Stuck, attached, following, notices, press, running, screen, until
-
-
-@pytest.fixture
-def launcher(tmp_path: Path) -> Iterator[FakeLauncher]:
-    made = FakeLauncher(tmp_path)
-    yield made
-    finish(made)
-
-
-def finish(launcher: FakeLauncher) -> None:
-    """Wait until a node that was asked to stop has stopped."""
-    deadline = time.monotonic() + 5
-    while launcher.running and "after_round" in launcher.node.asked and time.monotonic() < deadline:
-        time.sleep(0.02)
-    launcher.close()
+from tests.tui.fake_launcher import KILLED, FakeLauncher
+from tests.tui.shell import Pictured, Ready, Size, Stuck, attached, following, notices, press, running, screen, until
 
 
 async def asked(pilot: Pilot[Any], app: SapoApp) -> None:
@@ -50,6 +32,13 @@ def message(app: SapoApp) -> str:
 
 def ended(app: SapoApp) -> bool:
     return app.return_value is ExitCode.DONE
+
+
+async def end_of(app: SapoApp) -> None:
+    """Wait for the app's end; the pilot might wait half a minute for a screen that has ended."""
+    async with asyncio.timeout(30):
+        while not ended(app):
+            await asyncio.sleep(0.01)
 
 
 async def test_by_default_the_node_keeps_running_and_the_next_quit_asks_again(launcher: FakeLauncher) -> None:
@@ -81,7 +70,7 @@ async def test_buttons_by_mouse(launcher: FakeLauncher) -> None:
         await pilot.click("#remember")
         assert "[x] remember" in screen(app)
         await pilot.click("#stop")
-        await until(pilot, lambda: ended(app))
+        await end_of(app)
         assert message(app) == STOPPED
     assert launcher.node.asked == ["after_round"] and launcher.changes == [("on_quit", "stop")]
 
@@ -103,23 +92,14 @@ async def test_an_answer_that_can_not_be_saved_is_reported_after_the_end(launche
     assert text.startswith(KEPT) and "could not be saved: can't write config.toml" in text
 
 
-async def test_without_a_node_it_quits_immediately(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (pilot, app):
-        launcher.ending = FINISHED
-        launcher.node.stop()
+@pytest.mark.parametrize(("ready", "key"), [(attached, "q"), (asked, "s")], ids=["before q", "during the dialog"])
+async def test_once_the_node_has_ended_it_quits_without_a_word(launcher: FakeLauncher, ready: Ready, key: str) -> None:
+    async with running(launcher, ready=ready) as (pilot, app):
+        launcher.finish()
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
-        await press(pilot, "q", then=lambda: ended(app))
+        await press(pilot, key, then=lambda: ended(app))
         assert message(app) == ""
     assert launcher.changes == []
-
-
-async def test_a_node_that_ends_during_the_dialog(launcher: FakeLauncher) -> None:
-    async with running(launcher, ready=asked) as (pilot, app):
-        launcher.ending = FINISHED
-        launcher.node.stop()
-        await until(pilot, lambda: app.state.standing is Standing.ENDED)
-        await press(pilot, "s", then=lambda: ended(app))
-        assert message(app) == ""
 
 
 @pytest.mark.parametrize("key", ["ctrl+q", "ctrl+c"])
@@ -164,17 +144,20 @@ async def test_a_silent_node_can_be_left_running(launcher: FakeLauncher, monkeyp
     assert launcher.changes == [("on_quit", "stop")]
 
 
+async def stopping(pilot: Pilot[Any], app: SapoApp) -> None:
+    """Quit and stop the node while it starts."""
+    await until(pilot, lambda: app.state.standing is Standing.STARTING and "loading the model" in screen(app))
+    await press(pilot, "q", then=lambda: isinstance(app.screen, Quit))
+    await press(pilot, "s", then=lambda: "stops once it has started" in notices(app))
+
+
 async def test_a_node_that_still_starts_is_stopped_once_it_answers(starting: FakeLauncher) -> None:
-    async with running(starting) as (pilot, app):
-        await until(pilot, lambda: app.state.standing is Standing.STARTING and starting.starts == 1)
-        await press(pilot, "q", then=lambda: isinstance(app.screen, Quit))
-        await press(pilot, "s", then=lambda: "stops once it has started" in notices(app))
+    async with running(starting, ready=stopping) as (_, app):
         assert not ended(app)
         starting.arrive()
-        await until(pilot, lambda: ended(app))
+        await end_of(app)
         assert message(app) == STOPPED
     assert starting.node.asked == ["after_round"]
-    finish(starting)
 
 
 async def test_a_node_that_the_app_started_is_stopped_while_it_starts(starting: FakeLauncher) -> None:
@@ -187,12 +170,9 @@ async def test_a_node_that_the_app_started_is_stopped_while_it_starts(starting: 
 
 
 async def test_a_node_that_ends_while_it_starts_is_not_told_to_save(starting: FakeLauncher) -> None:
-    async with running(starting) as (pilot, app):
-        await until(pilot, lambda: app.state.standing is Standing.STARTING and starting.starts == 1)
-        await press(pilot, "q", then=lambda: isinstance(app.screen, Quit))
-        await press(pilot, "s", then=lambda: "stops once it has started" in notices(app))
+    async with running(starting, ready=stopping) as (_, app):
         starting.ending = KILLED
-        await until(pilot, lambda: ended(app))
+        await end_of(app)
         assert message(app).startswith("No node runs: the node was killed")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 import unicodedata
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -24,7 +23,6 @@ from sapo_edge.control.run_report import RunReport
 from sapo_edge.control.runs import RunView
 from sapo_edge.errors import ConfigError
 from sapo_edge.evaluate import Gain
-from sapo_edge.events import NodeStopped
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look.terminal import MAX_NOTICE, desktop_notice
 from sapo_edge.tui.look.themes import DARK, curve_colors
@@ -37,7 +35,7 @@ from sapo_edge.tui.screens.results.picture import Text as PictureText
 from sapo_edge.tui.screens.results.screen import PICTURE, Results
 from sapo_edge.tui.screens.results.texts import report_text
 from sapo_edge.tui.widgets.dialog import Ask
-from tests.tui.fake_launcher import FINISHED, FakeLauncher
+from tests.tui.fake_launcher import FakeLauncher
 from tests.tui.shell import TRUECOLOR, Pictured, Size, attached, following, notices, press, running, screen, text, until
 
 EVAL = {
@@ -58,9 +56,7 @@ async def end(pilot: Pilot[Any], app: SapoApp, launcher: FakeLauncher, rounds: i
     """Let the node end in order, in a run of so many rounds."""
     launcher.node.tell(rounds=rounds)
     await until(pilot, lambda: app.state.status.get("rounds") == rounds)
-    launcher.ending = replace(FINISHED, done=rounds == 40)
-    launcher.node.emit(NodeStopped(reason="done", rounds=40))
-    launcher.node.stop()
+    launcher.finish(done=rounds == 40)
     await until(pilot, lambda: app.state.standing is Standing.ENDED)
 
 
@@ -228,9 +224,7 @@ def test_the_rise_is_the_difference_of_both_shares_and_one_sum_no_hundred_points
     assert style == "yellow" and "0 → 1 of 1: too few questions" in sentence and "points" not in sentence
 
 
-@given(
-    st.integers(1, 500), st.data(), st.text(max_size=30), st.integers(36, 200)
-)  # fmt: skip
+@given(st.integers(1, 500), st.data(), st.text(max_size=30), st.integers(36, 200))
 def test_no_report_breaks_the_text(questions: int, data: Any, name: str, width: int) -> None:
     before, now = (data.draw(st.integers(0, questions)) for _ in range(2))
     report = Report("validation", 3, questions, before, now, Gain(0.0, -1.0, 1.0, 0, 0))

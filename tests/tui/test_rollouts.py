@@ -40,7 +40,9 @@ async def opened(launcher: FakeLauncher, size: Size = (80, 24)) -> AsyncIterator
         yield pilot, screen
 
 
-async def read(pilot: Pilot[Any], screen: Rollouts) -> None:
+async def read(pilot: Pilot[Any], screen: Rollouts, *keys: str) -> None:
+    """Press keys, and wait until a rollout is shown."""
+    await pilot.press(*keys)
     await until(pilot, lambda: screen.page == "detail" and screen.detail.chosen is not None)
     await pilot.pause()
 
@@ -104,8 +106,7 @@ async def test_filters_narrow_the_list_by_keys_clicks_and_from_another_screen(la
         await pilot.press("enter", "a", "down", "c", "j")
         assert screen.page != "detail"
         await press(pilot, "d", then=lambda: len(places(screen)) > 20)
-        await pilot.press("b", "enter")
-        await read(pilot, screen)
+        await read(pilot, screen, "b", "enter")
         screen.show_author(STRANGER, readable_name(STRANGER))
         await until(pilot, lambda: settled(screen) and screen.page != "detail")
         assert {row.author for row in screen.browser.pages.rows} == {STRANGER}
@@ -144,8 +145,7 @@ async def test_a_rollout_is_shown_and_copied_and_its_neighbours_reached(launcher
     async with opened(launcher) as (pilot, screen):
         await pilot.press("c")
         assert pilot.app.clipboard == ""
-        await pilot.press("enter")
-        await read(pilot, screen)
+        await read(pilot, screen, "enter")
         await pilot.press("c")
         assert pilot.app.clipboard == "50 plus 8 makes 58.\n<answer>58</answer>"
         await press(pilot, "j", then=lambda: screen.detail.row is not None and screen.detail.row.key == HOSTILE_PLACE)
@@ -153,8 +153,7 @@ async def test_a_rollout_is_shown_and_copied_and_its_neighbours_reached(launcher
         await pilot.press("c")
         assert "\x1b" not in pilot.app.clipboard and pilot.app.clipboard.startswith("\\x1b[2J")
         await pilot.press("escape", "home")
-        await pilot.press("enter")
-        await read(pilot, screen)
+        await read(pilot, screen, "enter")
         shown = picture(pilot.app)
         for words in (
             "round 40", "peer", readable_name(FRIEND), "● teaches", "mean 0.50", "chain_sum", "best first",
@@ -167,24 +166,19 @@ async def test_a_rollout_is_shown_and_copied_and_its_neighbours_reached(launcher
         assert "#3  reward 0.00  advantage -1.00  cut off" in picture(pilot.app)
         await pilot.press("escape")
         assert screen.page != "detail" and screen.browser.list.has_focus
-        await pilot.press("enter")
-        await read(pilot, screen)
+        await read(pilot, screen, "enter")
         for place in places(screen)[1 : 2 * EACH]:
-            await pilot.press("j")
-            await read(pilot, screen)
+            await read(pilot, screen, "j")
             assert screen.detail.row is not None and screen.detail.row.key == place
-        await pilot.press("k")
-        await read(pilot, screen)
+        await read(pilot, screen, "k")
         assert screen.detail.row is not None and screen.detail.row.key == places(screen)[2 * EACH - 2]
         await pilot.press("escape")
         assert screen.browser.list.cursor == 2 * EACH - 2
-        await pilot.press("home", "enter")
-        await read(pilot, screen)
+        await read(pilot, screen, "home", "enter")
         await pilot.press("k")
         assert screen.detail.row is not None and screen.detail.row.key == (40, 5)
         await pilot.press("escape")
-        await pilot.press("enter")
-        await read(pilot, screen)
+        await read(pilot, screen, "enter")
 
         def numbers() -> list[int]:
             return [reply.number for reply in screen.detail.answers]
@@ -195,8 +189,7 @@ async def test_a_rollout_is_shown_and_copied_and_its_neighbours_reached(launcher
         assert screen.detail.chosen is not None and screen.detail.chosen.number == 4
         await pilot.press("o")
         assert numbers() == [1, 2, 3, 4] and "as sampled" in text(screen, "#title")
-        await pilot.press("j")
-        await read(pilot, screen)
+        await read(pilot, screen, "j")
         assert numbers() == [1, 2, 3, 4]
 
 
@@ -222,15 +215,13 @@ async def test_a_click_opens_a_rollout_and_a_dropped_one_is_an_error(launcher: F
 @pytest.mark.parametrize("size", [(60, 20), (200, 60)])
 async def test_one_answer_can_be_read_alone(launcher: FakeLauncher, size: Size) -> None:
     async with opened(launcher, size) as (pilot, screen):
-        await pilot.press("enter")
-        await read(pilot, screen)
+        await read(pilot, screen, "enter")
         assert "Question" in picture(pilot.app) and screen.query_one(AnswerList).display
         await pilot.press("right", "enter")
         await pilot.pause()
         assert "Question" not in picture(pilot.app) and not screen.query_one(AnswerList).display
         assert screen.detail.chosen is not None and screen.detail.chosen.number == 4
-        await pilot.press("j")
-        await read(pilot, screen)
+        await read(pilot, screen, "j")
         assert screen.detail.alone
         await pilot.press("escape")
         await pilot.pause()
@@ -262,8 +253,7 @@ async def test_the_newest_are_loaded_at_the_top_and_offered_elsewhere(launcher: 
         await until(pilot, lambda: settled(screen) and places(screen)[0] == (42, 5))
         assert rows.cursor == 0 and "press g" not in picture(pilot.app)
         # They wait while one is read or another screen is in front.
-        await pilot.press("enter")
-        await read(pilot, screen)
+        await read(pilot, screen, "enter")
         node.emit(node.finished(43))
         await until(pilot, lambda: screen.sapo.state.round == 43)
         assert places(screen)[0] == (42, 5) and screen.detail.row is not None and screen.detail.row.key == (42, 5)
@@ -304,12 +294,10 @@ async def test_a_fresh_node_says_when_there_will_be_something(fresh: FakeLaunche
 
 async def test_the_list_stays_without_a_node_and_is_loaded_again_with_the_next(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
-        await pilot.press("down", "down", "down", "enter")
-        await read(pilot, screen)
+        await read(pilot, screen, "down", "down", "down", "enter")
         launcher.die()
         app = screen.sapo
-        await until(pilot, lambda: app.state.standing is Standing.ENDED)
-        await until(pilot, lambda: app.screen is not screen)
+        await until(pilot, lambda: app.state.standing is Standing.ENDED and app.screen is not screen)
         await press(pilot, "escape", then=lambda: app.screen is screen)
         assert screen.page == "detail" and "50 + 5 =" in picture(pilot.app)
         await press(pilot, "j", then=lambda: "no node runs" in picture(pilot.app))
@@ -334,8 +322,7 @@ async def test_list_filters_and_detail_are_kept(launcher: FakeLauncher) -> None:
         assert pilot.app.screen is screen
         chosen = screen.browser.chosen
         assert screen.browser.list.cursor == 2 and chosen is not None and not chosen.own
-        await pilot.press("enter")
-        await read(pilot, screen)
+        await read(pilot, screen, "enter")
         await pilot.press("down", "3", "2")
         await pilot.pause()
         assert screen.page == "detail" and screen.detail.row == chosen
@@ -364,8 +351,7 @@ async def test_the_largest_rollout_is_bounded_and_can_be_read(launcher: FakeLaun
         assert places(screen)[0] == (41, 0)
         for size in ((80, 24), (160, 48)):
             await pilot.resize_terminal(*size)
-            await pilot.press("enter")
-            await read(pilot, screen)
+            await read(pilot, screen, "enter")
             assert len(screen.detail.answers) == MAX_ANSWERS and screen.detail.answers[0].number == MAX_ANSWERS
             await pilot.press("down", "down", "right", "pagedown", "pagedown", "c")
             assert len(screen.detail.answers[0].text) <= 4 * SHOWN_CHARACTERS
@@ -386,8 +372,7 @@ async def test_the_same_question_then_and_now_and_what_the_swarm_gave(launcher: 
         await press(pilot, "l", "t", then=lambda: settled(screen) and screen.browser.pages.filter.entry == "chain_sum")
         await press(pilot, "v", then=lambda: "2 questions are kept: 2 became right" in picture(pilot.app))
         assert "gcd" not in picture(pilot.app) and "then ✗" in " ".join(picture(pilot.app).split())
-        await pilot.press("escape", "enter")
-        await read(pilot, screen)
+        await read(pilot, screen, "escape", "enter")
         # What tells the question from others stays visible, whatever is scrolled.
         distinct = screen.browser.list.distinct(screen.detail.row)  # type: ignore[arg-type]
         assert f"Question: {distinct}" in picture(pilot.app) and "State" not in distinct
@@ -408,8 +393,7 @@ def reading(*keys: str) -> Ready:
         await until(pilot, lambda: settled(screen) and "5 peers" in picture(app))
         await pilot.press("down")
         for key in keys:
-            await pilot.press(key)
-            await read(pilot, screen)
+            await read(pilot, screen, key)
 
     return ready
 
@@ -418,9 +402,6 @@ def test_pictures(pictured: Pictured, look: Size) -> None:
     assert pictured(reading(), look)
 
 
-def test_pictures_of_one_rollout(pictured: Pictured) -> None:
-    assert pictured(reading("enter", "down"))
-
-
-def test_wide_pictures_of_one_rollout(pictured: Pictured) -> None:
-    assert pictured(reading("enter", "right"), (120, 40))
+@pytest.mark.parametrize(("key", "size"), [("down", (80, 24)), ("right", (120, 40))], ids=["80x24", "120x40"])
+def test_pictures_of_one_rollout(pictured: Pictured, key: str, size: Size) -> None:
+    assert pictured(reading("enter", key), size)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from textual.pilot import Pilot
@@ -16,7 +16,6 @@ from sapo_edge.config.settings import SETTINGS
 from sapo_edge.errors import ConfigError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node import keeper
-from sapo_edge.tui.node.launcher import SettingRow
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.settings.widgets import SettingList
@@ -67,19 +66,17 @@ def chosen(app: SapoApp) -> str:
     return "" if row is None else row.name
 
 
-async def asked(pilot: Pilot[Any], app: SapoApp) -> None:
-    await until(pilot, lambda: isinstance(app.screen, Ask))
-
-
 async def go_to(pilot: Pilot[Any], app: SapoApp, name: str) -> None:
     listing(app).highlighted = listing(app).get_option_index(name)
     await until(pilot, lambda: name == str(app.screen.query_one("#panel").border_title))
 
 
-async def type_over(pilot: Pilot[Any], app: SapoApp, text: str) -> None:
-    """Change the highlighted setting to a text."""
+async def type_over(pilot: Pilot[Any], app: SapoApp, text: str, said: str = "") -> None:
+    """Change the highlighted setting to a text, and wait for the result."""
     await press(pilot, "enter", then=lambda: isinstance(app.focused, Input))
-    await press(pilot, "ctrl+u", *text, "enter", then=lambda: isinstance(app.screen, SettingsView))
+    await press(
+        pilot, "ctrl+u", *text, "enter", then=lambda: isinstance(app.screen, SettingsView) and said in result(app)
+    )
 
 
 def test_every_setting_is_in_one_group_and_unknown_ones_come_last(launcher: FakeLauncher) -> None:
@@ -194,18 +191,15 @@ async def test_a_live_setting_goes_to_the_file_and_to_the_node(launcher: FakeLau
         assert app.screen.query_one(Input).value == "999"
         await press(pilot, "escape", then=lambda: isinstance(app.screen, SettingsView))
         assert not launcher.changes
-        await type_over(pilot, app, "8")
-        await until(pilot, lambda: "next round" in result(app))
+        await type_over(pilot, app, "8", "next round")
         assert result(app) == "own = 8 rollouts: written to config.toml; in effect from the next round"
         assert launcher.changes == [("own", "8")] and "set own=8" in launcher.node.asked
         assert listing(app).has_focus and "running node" not in explanation(app)
         launcher.refusal = ConfigError(f"can't write {HOSTILE}", "free some space")
-        await type_over(pilot, app, "8")
-        await until(pilot, lambda: "free some space" in result(app))
+        await type_over(pilot, app, "8", "free some space")
         assert "\x1b" not in result(app) and "[bold]own[/bold]" in result(app)
         launcher.refusal, launcher.node.refuse_settings = None, True
-        await type_over(pilot, app, "8")
-        await until(pilot, lambda: "refused it" in result(app))
+        await type_over(pilot, app, "8", "refused it")
         assert "written to config.toml" in result(app) and launcher.changes == 2 * [("own", "8")]
         launcher.node.refuse_settings = False
         await press(pilot, "d", then=lambda: "removed from" in result(app))
@@ -213,10 +207,8 @@ async def test_a_live_setting_goes_to_the_file_and_to_the_node(launcher: FakeLau
         assert "set own=4" in launcher.node.asked
         await pilot.press("d")
         assert result(app) == "own already has its default" and len(launcher.changes) == 3
-        await type_over(pilot, app, "5")
-        await until(pilot, lambda: "own = 5" in result(app))
-        await type_over(pilot, app, "")
-        await until(pilot, lambda: "own = 4 rollouts: removed from" in result(app))
+        await type_over(pilot, app, "5", "own = 5")
+        await type_over(pilot, app, "", "own = 4 rollouts: removed from")
         assert launcher.changes[-1] == ("own", None), "nothing typed is the default"
 
 
@@ -233,19 +225,16 @@ async def test_choices_are_chosen_from_a_list_and_some_need_a_restart(launcher: 
         assert app.screen.query_one("#values", OptionList).highlighted == 0
         await press(pilot, "down", "enter", then=lambda: "strategy = published" in result(app))
         assert launcher.changes == [("strategy", "published")] and listing(app).has_focus
-        await pilot.press("enter")
-        await asked(pilot, app)
+        await press(pilot, "enter", then=lambda: isinstance(app.screen, Ask))
         assert app.screen.query_one("#values", OptionList).highlighted == 1
         await press(pilot, "escape", then=lambda: listing(app).has_focus)
         await go_to(pilot, app, "threads")
-        await type_over(pilot, app, "3")
-        await until(pilot, lambda: "after a restart" in result(app))
+        await type_over(pilot, app, "3", "after a restart")
         assert result(app) == "threads = 3 threads: written to config.toml; in effect after a restart of the node"
         assert "▲ running node: chosen for this machine, after a restart: 3 threads" in explanation(app)
         assert "set threads=3" not in launcher.node.asked
         await go_to(pilot, app, "theme")
-        await pilot.press("enter")
-        await asked(pilot, app)
+        await press(pilot, "enter", then=lambda: isinstance(app.screen, Ask))
         values = ["", *sorted(app.available_themes)]
         app.screen.query_one("#values", OptionList).highlighted = values.index("nord")
         await press(pilot, "enter", then=lambda: app.theme == "nord")
@@ -255,24 +244,14 @@ async def test_choices_are_chosen_from_a_list_and_some_need_a_restart(launcher: 
         assert launcher.changes[-1:] == [("theme", None)]
 
 
-async def test_what_another_source_decides_is_said(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = launcher.settings
-    others = {"rank": (8, "state"), "own": (5, "environment SAPO_EDGE_OWN")}
-
-    def settings() -> list[SettingRow]:
-        rows = {row.name: row for row in read()}
-        for name, (value, source) in others.items():
-            rows[name] = replace(rows[name], value=value, source=source)
-        return list(rows.values())
-
-    monkeypatch.setattr(launcher, "settings", settings)
+async def test_what_another_source_decides_is_said(launcher: FakeLauncher) -> None:
+    launcher.elsewhere = {"rank": (8, "state"), "own": (5, "environment SAPO_EDGE_OWN")}
     async with at(launcher, "rank") as (pilot, app):
         await pilot.press("d")
         assert result(app) == "rank is not in config.toml: it comes from the state" and launcher.changes == []
         await go_to(pilot, app, "own")
         assert "environment SAPO_EDGE_OWN overrides config.toml: a change of the file has no effect" in explanation(app)
-        await type_over(pilot, app, "8")
-        await until(pilot, lambda: "overrides it" in result(app))
+        await type_over(pilot, app, "8", "overrides it")
         assert "written to config.toml, but environment SAPO_EDGE_OWN overrides it" in result(app)
 
 
@@ -282,8 +261,7 @@ async def test_r_restarts_the_node_after_one_question_if_a_setting_needs_it(laun
         launcher.set("threads", "3")
         launcher.set("rank", "32")
         await press(pilot, "f5", then=lambda: "2 settings need a restart" in picture(app))
-        await pilot.press("r")
-        await asked(pilot, app)
+        await press(pilot, "r", then=lambda: isinstance(app.screen, Ask))
         shown = picture(app)
         assert "threads: chosen for this machine → 3 threads" in shown
         assert "rank: 16 → 32" in shown and "belongs to the run" in shown
@@ -306,8 +284,7 @@ async def test_a_node_that_takes_long_is_started_again(launcher: FakeLauncher, m
         # The process is still there after its last word, so no other one starts.
         ended, launcher.hold = launcher.ended, True
         monkeypatch.setattr(launcher, "ended", lambda: None)
-        await pilot.press("r")
-        await asked(pilot, app)
+        await press(pilot, "r", then=lambda: isinstance(app.screen, Ask))
         await press(pilot, "y", then=lambda: isinstance(app.screen, SettingsView))
         await press(pilot, "1", then=lambda: app.state.standing is Standing.STARTING)
         await pilot.pause(0.5)
@@ -320,8 +297,7 @@ async def test_without_a_node_a_change_takes_effect_at_the_next_start(starting: 
     async with running(starting) as (pilot, app):
         await listed(pilot, app)
         await go_to(pilot, app, "own")
-        await type_over(pilot, app, "8")
-        await until(pilot, lambda: "in effect at the next start" in result(app))
+        await type_over(pilot, app, "8", "in effect at the next start")
         assert "▲" not in picture(app)
         starting.arrive()
         await until(pilot, lambda: "running node: 4 rollouts, after a restart: 8 rollouts" in explanation(app))
@@ -330,12 +306,8 @@ async def test_without_a_node_a_change_takes_effect_at_the_next_start(starting: 
 
 
 async def test_an_invalid_file_is_told_and_read_again(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = launcher.settings
-
-    def wrong() -> list[SettingRow]:
-        raise ConfigError(f"config.toml is not valid TOML: {HOSTILE}", "correct that place")
-
-    monkeypatch.setattr(launcher, "settings", wrong)
+    read, wrong = launcher.settings, ConfigError(f"config.toml is not valid TOML: {HOSTILE}", "correct that place")
+    monkeypatch.setattr(launcher, "settings", Mock(side_effect=wrong))
     async with running(launcher) as (pilot, app):
         await pilot.press("7")
         await until(pilot, lambda: "is not valid TOML" in picture(app) and "correct that place" in picture(app))
@@ -345,14 +317,8 @@ async def test_an_invalid_file_is_told_and_read_again(launcher: FakeLauncher, mo
         await press(pilot, "f5", then=lambda: "Sharing" in picture(app))
 
 
-async def test_values_are_not_interpreted_as_markup(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = launcher.settings
-
-    def settings() -> list[SettingRow]:
-        hostile = partial(replace, value=HOSTILE, source=f"manifest {HOSTILE}")
-        return [hostile(row) if row.name == "model" else row for row in read()]
-
-    monkeypatch.setattr(launcher, "settings", settings)
+async def test_values_are_not_interpreted_as_markup(launcher: FakeLauncher) -> None:
+    launcher.elsewhere = {"model": (HOSTILE, f"manifest {HOSTILE}")}
     async with running(launcher, (120, 40), ready=opened) as (pilot, app):
         await press(pilot, "down", then=lambda: "\\x1b[31m[bold]own" in picture(app))
         assert "\x1b" not in picture(app)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import socket
+import socketserver
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from rich.cells import cell_len
@@ -42,6 +43,7 @@ from tests.tui.shell import (
     Size,
     Stuck,
     attached,
+    begin,
     following,
     lines,
     notices,
@@ -49,6 +51,7 @@ from tests.tui.shell import (
     press,
     running,
     screen,
+    segments,
     still,
     switch,
     text,
@@ -77,8 +80,7 @@ async def test_a_node_that_can_not_start_shows_error_and_remedy(idle: FakeLaunch
         await until(pilot, lambda: shows_dialog(app))
         assert "No model is installed" in screen(app) and "install one with pip" in screen(app)
         idle.refusal = None
-        await pilot.press("enter")
-        await attached(pilot, app)
+        await begin(pilot, app, "enter")
     assert idle.starts == 1 and idle.running, "the node outlives the app"
 
 
@@ -89,11 +91,9 @@ async def test_a_node_that_dies_at_its_start_shows_its_last_lines(idle: FakeLaun
         idle.ending = Ended("the model can't be loaded", False, ("first line", "sapo: the file is cut off"))
         await until(pilot, lambda: shows_dialog(app))
         assert "The model can't be loaded" in screen(app) and "sapo: the file is cut off" in screen(app)
-        await pilot.press("escape")
-        await until(pilot, lambda: "No node runs" in screen(app))
+        await press(pilot, "escape", then=lambda: "No node runs" in screen(app))
         idle.hold = False
-        await pilot.press("s")
-        await attached(pilot, app)
+        await begin(pilot, app, "s")
 
 
 async def test_escape_goes_back_the_way_one_came(launcher: FakeLauncher) -> None:
@@ -150,13 +150,11 @@ async def test_after_a_crash_it_says_why_waits_for_s_and_the_curve_goes_on(launc
         assert "The node was killed (SIGKILL" in screen(app) and "by itself in" in screen(app)
         assert app.state.standing is Standing.ENDED and app.state.history.last_round == 42
         assert abs(app.state.ended_at - time.time()) < 30, "when its connection broke"
-        await pilot.press("escape")
-        await until(pilot, lambda: not shows_dialog(app) and "no node runs" in text(app, "#head"))
+        await press(pilot, "escape", then=lambda: not shows_dialog(app) and "no node runs" in text(app, "#head"))
         await until(pilot, lambda: "No node runs: the node was killed" in text(app, "#progress"))
         await pilot.pause(0.5)
         assert launcher.starts == 0
-        await pilot.press("s")
-        await attached(pilot, app)
+        await begin(pilot, app, "s")
         assert launcher.starts == 1 and app.state.history.curves.own == before
         launcher.node.emit(launcher.node.finished(43))
         await until(pilot, lambda: app.state.history.last_round == 43)
@@ -177,8 +175,7 @@ async def test_it_restarts_itself_twice(launcher: FakeLauncher, quick: None, mon
         assert "several times within minutes" in screen(app)
         await pilot.pause(1)
         assert shows_dialog(app) and launcher.starts == keeper.CRASHES - 1
-        await pilot.press("enter")
-        await attached(pilot, app)
+        await begin(pilot, app, "enter")
         assert launcher.starts == keeper.CRASHES
 
 
@@ -196,20 +193,16 @@ async def test_old_crashes_do_not_count(launcher: FakeLauncher, quick: None, mon
 async def test_s_asks_before_it_stops_the_node(launcher: FakeLauncher, quick: None) -> None:
     async with following(launcher) as (pilot, app):
         for key in ("escape", "n"):
-            await pilot.press("s")
-            await until(pilot, lambda: isinstance(app.screen, Ask) and "nothing is lost" in screen(app))
-            await pilot.press(key)
-            await until(pilot, lambda: not isinstance(app.screen, Ask))
+            await press(pilot, "s", then=lambda: isinstance(app.screen, Ask) and "nothing is lost" in screen(app))
+            await press(pilot, key, then=lambda: not isinstance(app.screen, Ask))
         await pilot.pause(0.3)
         assert launcher.node.asked == [] and launcher.running
         launcher.node.progress("head_start", 5, 20, "updates")
         await until(pilot, lambda: app.state.clock.phase == "head_start")
         await press(pilot, "s", then=lambda: "learned since its last check" in screen(app))
-        await pilot.press("enter")
-        await until(pilot, lambda: app.state.standing is Standing.ENDED)
+        await press(pilot, "enter", then=lambda: app.state.standing is Standing.ENDED)
         assert not isinstance(app.screen, NodeEnded) and app.state.ending == "asked to stop"
-        await pilot.press("s")
-        await attached(pilot, app)
+        await begin(pilot, app, "s")
         assert launcher.starts == 1
 
 
@@ -218,8 +211,7 @@ async def test_s_typed_often_stops_once(launcher: FakeLauncher, quick: None, mon
         node = launcher.node
         # The round takes longer than the keys.
         monkeypatch.setattr(node, "_end", lambda reason: node.tell(state="stopping"))
-        await pilot.press("s", "s", "s", "s")
-        await until(pilot, lambda: "finishing the round" in text(app, "#head"))
+        await press(pilot, "s", "s", "s", "s", then=lambda: "finishing the round" in text(app, "#head"))
         await pilot.press("s", "s")
         await pilot.pause(0.3)
         assert node.asked == ["after_round"] and launcher.starts == 0 and not isinstance(app.screen, Ask)
@@ -251,10 +243,7 @@ async def test_a_slow_request_holds_up_no_other_key(launcher: FakeLauncher, monk
 async def test_a_node_that_ended_is_not_drawn_as_if_it_ran(launcher: FakeLauncher, quick: None) -> None:
     async with following(launcher) as (pilot, app):
         assert "left" in screen(app) and "1.4 GB" in screen(app)
-        stopped = events.NodeStopped(reason="all 40 rounds are done", rounds=40)
-        launcher.node.emit(stopped)
-        launcher.ending = replace(FINISHED, done=False)
-        launcher.node.stop()
+        launcher.finish(done=False)
         await until(pilot, lambda: app.state.standing is Standing.ENDED and "no node runs" in text(app, "#head"))
         at = format_time(launcher.node.tick(0))[11:16]
         assert f"no node runs since {at}: s starts it" in text(app, "#head") and "peer" not in text(app, "#head")
@@ -266,8 +255,7 @@ async def test_a_node_that_ended_is_not_drawn_as_if_it_ran(launcher: FakeLaunche
         assert "held-out 0.04 → 0.66" in seen and "not connected" in seen and "best 0.68" in seen
         await pilot.press("3")
         await until(pilot, lambda: f"all 40 rounds are done ({at})" in screen(app) and "Press s" in screen(app))
-        await pilot.press("2")
-        await until(pilot, lambda: "all 40 rounds are done" in screen(app))
+        await press(pilot, "2", then=lambda: "all 40 rounds are done" in screen(app))
         launcher.hold = True
         await pilot.press("1", "s")
         await until(pilot, lambda: "Starting the node: loading the model into torch" in text(app, "#progress"))
@@ -281,14 +269,11 @@ async def test_ctrl_c_copies_selected_text_and_quits_without_any(launcher: FakeL
     async with following(launcher) as (pilot, app):
         app.screen.query_one("#verdict", Static).text_select_all()
         await pilot.pause(0.1)
-        await pilot.press("ctrl+c")
-        await until(pilot, lambda: "Is it working?" in app.clipboard)
+        await press(pilot, "ctrl+c", then=lambda: "Is it working?" in app.clipboard)
         assert not isinstance(app.screen, Quit) and "copied" in notices(app)
-        await pilot.press("6", "slash", *"held", "shift+home", "ctrl+c")
-        await until(pilot, lambda: app.clipboard == "held")
+        await press(pilot, "6", "slash", *"held", "shift+home", "ctrl+c", then=lambda: app.clipboard == "held")
         assert not isinstance(app.screen, Quit)
-        await pilot.press("escape", "ctrl+c")
-        await until(pilot, lambda: isinstance(app.screen, Quit))
+        await press(pilot, "escape", "ctrl+c", then=lambda: isinstance(app.screen, Quit))
 
 
 async def test_a_lost_node_is_found_again(launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,8 +294,7 @@ async def test_a_lost_node_is_found_again(launcher: FakeLauncher, quick: None, m
         await until(pilot, lambda: "looking for a node" in text(app, "#head"))
         await until(pilot, lambda: "connection to the node is lost" in text(app, "#progress"))
         assert "left" not in screen(app)
-        await pilot.press("q")
-        await until(pilot, lambda: isinstance(app.screen, Quit))
+        await press(pilot, "q", then=lambda: isinstance(app.screen, Quit))
         await pilot.press("escape")
         found.set()
         await until(pilot, lambda: app.keeper.link not in (None, first))
@@ -320,32 +304,22 @@ async def test_a_lost_node_is_found_again(launcher: FakeLauncher, quick: None, m
         await until(pilot, lambda: app.state.history.last_round == 41)
 
 
-class Stranger:
+class Stranger(socketserver.ThreadingUnixStreamServer):
     """Another server on the node's socket, which sends one line, or nothing without any."""
 
+    daemon_threads = True
+
     def __init__(self, launcher: FakeLauncher, hello: dict[str, Any] | None) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
-        path = claim_socket_path(launcher.paths)
-        self._socket.bind(str(path))
-        path.chmod(0o600)
-        self._socket.listen()
         self._line = b"" if hello is None else json.dumps(hello).encode() + b"\n"
-        self._kept: list[socket.socket] = []
-        threading.Thread(target=self._serve, daemon=True).start()
+        path = claim_socket_path(launcher.paths)
+        super().__init__(str(path), socketserver.BaseRequestHandler)
+        path.chmod(0o600)
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
 
-    def close(self) -> None:
-        self._socket.shutdown(socket.SHUT_RDWR)
-        for kept in (self._socket, *self._kept):
-            kept.close()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                client, _ = self._socket.accept()
-            except OSError:
-                return
-            self._kept.append(client)
-            client.sendall(self._line)
+    def finish_request(self, request: Any, client_address: object) -> None:
+        request.sendall(self._line)
+        while request.recv(1024):
+            pass
 
 
 @pytest.mark.parametrize(("hello", "told"), [
@@ -358,7 +332,8 @@ async def test_a_server_that_is_no_node_shows_an_error(idle: FakeLauncher, hello
         await until(pilot, lambda: shows_dialog(app))
         assert told in " ".join(screen(app).split()) and "stop" in screen(app) and "\x1b" not in screen(app)
         assert idle.starts == 0
-        stranger.close()
+        stranger.shutdown()
+        stranger.server_close()
 
 
 async def test_a_node_without_a_greeting_freezes_nothing(idle: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,10 +345,10 @@ async def test_a_node_without_a_greeting_freezes_nothing(idle: FakeLauncher, mon
             await switch(pilot, number)
             assert app.current_mode == mode
         await until(pilot, lambda: app.state.standing is Standing.STARTING)
-        stranger.close()
+        stranger.shutdown()
+        stranger.server_close()
         idle.arrive()
-        await pilot.press("1")
-        await attached(pilot, app)
+        await begin(pilot, app, "1")
 
 
 async def test_two_apps_show_one_node(launcher: FakeLauncher) -> None:
@@ -441,8 +416,7 @@ async def test_a_late_answer_breaks_nothing(launcher: FakeLauncher, monkeypatch:
 
     async with following(launcher) as (pilot, app):
         monkeypatch.setattr(launcher, "settings", late)
-        await pilot.press("7")
-        await until(pilot, asked.is_set)
+        await press(pilot, "7", then=asked.is_set)
         workers = list(app.workers)
     assert all(worker.is_finished for worker in workers)
 
@@ -453,8 +427,7 @@ async def test_a_stuck_node_does_not_delay_the_end(launcher: FakeLauncher) -> No
         stuck = Stuck(launcher)
         await pilot.press("p")
         began = time.monotonic()
-        await pilot.press("q")
-        await until(pilot, lambda: app.return_value is ExitCode.DONE)
+        await press(pilot, "q", then=lambda: app.return_value is ExitCode.DONE)
     # Threads that still wait for the node would hold up the process.
     until_free = time.monotonic() + 5
     while any("asyncio" in thread.name and _waits(thread) for thread in threading.enumerate()):
@@ -493,8 +466,7 @@ async def test_every_screen_works_in_a_terminal_of_any_size_whatever_the_texts_a
                 assert len(lines(app)) == height and all(cell_len(line) == width for line in lines(app))
                 assert width < 60 or lines(app)[0].startswith(" sapo "), (mode, size)
                 assert not {"\x1b", "\x07", "\u202e", "\u200b"} & {*screen(app)}
-        await pilot.press("1")
-        await until(pilot, lambda: "Is it working?" in screen(app) and "[bold red]" in text(app, "#head"))
+        await press(pilot, "1", then=lambda: "Is it working?" in screen(app) and "[bold red]" in text(app, "#head"))
         assert "\\x1b[2J" in text(app, "#head")
 
 
@@ -513,8 +485,7 @@ async def test_a_tiny_terminal_shows_what_matters_and_the_way_back_loses_nothing
     monkeypatch.setattr(RoundClock, "_elapsed", lambda self: 0.0)
     async with following(launcher) as (pilot, app):
         for keys, shown in steps.items():
-            await pilot.press(*keys.split())
-            await until(pilot, lambda shown=shown: shown in screen(app))  # type: ignore[misc]
+            await press(pilot, *keys.split(), then=lambda shown=shown: shown in screen(app))  # type: ignore[misc]
         await still(pilot)
         before = lines(app)
         await pilot.resize_terminal(40, 10)
@@ -529,12 +500,10 @@ async def test_the_palette_has_commands_for_node_and_screens(launcher: FakeLaunc
         assert {"Pause the node", "Stop the node", "Quit sapo"} <= {*titles}
         assert {f"Show {title}" for title in VIEWS.values()} <= {*titles}
         assert "Quit" not in titles and "Start the node" not in titles
-        await pilot.press("ctrl+p")
-        await until(pilot, lambda: isinstance(app.screen, CommandPalette))
+        await press(pilot, "ctrl+p", then=lambda: isinstance(app.screen, CommandPalette))
         await pilot.press(*"swarm")
         await pilot.pause(0.5)
-        await pilot.press("enter")
-        await until(pilot, lambda: app.current_mode == "peers")
+        await press(pilot, "enter", then=lambda: app.current_mode == "peers")
         launcher.die()
         await until(pilot, lambda: shows_dialog(app))
         await pilot.press("escape")
@@ -552,16 +521,12 @@ async def test_p_is_dim_without_a_node(idle: FakeLauncher) -> None:
 
 
 async def test_an_error_of_the_node_is_escaped(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-
-    def refuse() -> None:
-        raise BackendError("\x1b[31m[red]not now", "try [@click=app.quit]later[/]")
-
-    monkeypatch.setattr(launcher.node, "pause", refuse)
+    refused = BackendError("\x1b[31m[red]not now", "try [@click=app.quit]later[/]")
+    monkeypatch.setattr(launcher.node, "pause", Mock(side_effect=refused))
     app = SapoApp(launcher, TRUECOLOR)
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await attached(pilot, app)
-        await pilot.press("p")
-        await until(pilot, lambda: "not now" in notices(app))
+        await press(pilot, "p", then=lambda: "not now" in notices(app))
         await until(pilot, lambda: "[@click=app.quit]later[/]" in screen(app))
         assert "\x1b" not in screen(app)
 
@@ -607,19 +572,14 @@ async def test_no_color_draws_none_and_loses_nothing(launcher: FakeLauncher, mon
             await pilot.pause(0.2)
             assert _colours(app) == set(), mode
             # More than a colour marks the current screen.
-            marked = {segment.text for segment in _segments(app) if segment.style and segment.style.reverse}
+            marked = {segment.text for segment in segments(app) if segment.style and segment.style.reverse}
             assert any(title in text for text in marked), mode
-
-
-def _segments(app: SapoApp) -> Iterator[Any]:
-    for strip in app.screen._compositor.render_strips(app.size):
-        yield from strip
 
 
 def _colours(app: SapoApp) -> set[tuple[int, int, int]]:
     """The colours on the screen, without greys."""
     found = set()
-    for segment in _segments(app):
+    for segment in segments(app):
         for color in () if segment.style is None else (segment.style.color, segment.style.bgcolor):
             if color is not None and not color.is_default:
                 red, green, blue = color.get_truecolor()

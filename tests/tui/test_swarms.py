@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -56,8 +57,7 @@ async def test_an_invite_is_shown_copied_drawn_and_said_as_a_short_code(launcher
         {"code": "7-guitar-revolver", "commands": [{"command": "sapo swarm join 7", "where": "on the same network"}]}
     )
     launcher.replies["swarm invite"] = JobResult({"invite": INVITE, "private": True}, NOTES)
-    async with running(launcher, (120, 50)) as (pilot, app):
-        await opened(pilot, app, "i")
+    async with running(launcher, (120, 50), ready=partial(opened, keys="i")) as (pilot, app):
         await until(pilot, lambda: "only to people you trust" in screen(app) and "local network only" in screen(app))
         assert "sapo://join/v=1+swarm=" in screen(app) and "others paste it" not in screen(app)
         assert "set bootstrap (7, then /)" in screen(app) and "--bootstrap" not in screen(app)
@@ -80,8 +80,7 @@ def test_notes_for_a_shell_are_those_of_the_command() -> None:
 async def test_a_swarm_joined_while_the_help_is_open_closes_the_dialog_after_it(launcher: FakeLauncher) -> None:
     launcher.replies["swarm join"] = JobResult({"joined": True})
     launcher.hold_jobs = True
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app, "u")
+    async with running(launcher, ready=partial(opened, keys="u")) as (pilot, app):
         app.screen.query_one(Input).value = INVITE
         await press(pilot, "enter", then=lambda: launcher.jobs)
         await press(pilot, "f1", then=lambda: isinstance(app.screen, HelpScreen))
@@ -97,8 +96,7 @@ async def test_a_swarm_joined_while_the_help_is_open_closes_the_dialog_after_it(
 async def test_an_invite_is_pasted_whole_refused_or_joined(launcher: FakeLauncher) -> None:
     launcher.replies["swarm join"] = ConfigError("the invite is cut off at its end", "ask for the line again")
     launcher.set("network", "solo")
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app, "u")
+    async with running(launcher, ready=partial(opened, keys="u")) as (pilot, app):
         app.post_message(Paste(f"\n {INVITE[:40]}\n{INVITE[40:]} \n"))
         await until(pilot, lambda: app.screen.query_one(Input).value)
         assert app.screen.query_one(Input).value == INVITE
@@ -125,8 +123,7 @@ async def test_an_invite_is_pasted_whole_refused_or_joined(launcher: FakeLaunche
 async def test_what_was_found_stays_when_the_search_is_stopped_and_is_joined(launcher: FakeLauncher) -> None:
     launcher.replies["swarm find"] = ConfigError("it was stopped", "start it again when you like")
     launcher.printed = FOUND.record
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app, "F")
+    async with running(launcher, ready=partial(opened, keys="F")) as (pilot, app):
         await until(pilot, lambda: "3 members" in screen(app) and "it was stopped" in screen(app))
         found_nobody = JobResult({"swarms": [], "shared": ""})
         launcher.replies |= {"swarm find": found_nobody, "swarm join": JobResult({"joined": True})}
@@ -151,8 +148,7 @@ async def test_what_was_found_stays_when_the_search_is_stopped_and_is_joined(lau
 
 async def test_an_open_swarm_is_created(launcher: FakeLauncher) -> None:
     launcher.replies["swarm create"] = JobResult({"joined": True})
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app, "n")
+    async with running(launcher, ready=partial(opened, keys="n")) as (pilot, app):
         launcher.card = PRIVATE
         await press(pilot, "right", "enter", then=lambda: isinstance(app.screen, Ask))
         assert launcher.commands == [(("swarm", "create", "--open"), "")]
@@ -161,8 +157,7 @@ async def test_an_open_swarm_is_created(launcher: FakeLauncher) -> None:
 async def test_the_swarm_that_runs_is_shown_until_the_node_restarts(launcher: FakeLauncher) -> None:
     launcher.replies["swarm create"] = JobResult({"joined": True})
     launcher.replies["swarm invite"] = JobResult({"invite": INVITE, "private": True}, NOTES)
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app, "n")
+    async with running(launcher, ready=partial(opened, keys="n")) as (pilot, app):
         launcher.card = PRIVATE
         await press(pilot, "enter", then=lambda: isinstance(app.screen, Ask))
         assert launcher.commands == [(("swarm", "create", "--private"), "")]
@@ -185,8 +180,7 @@ async def test_the_swarm_that_runs_is_shown_until_the_node_restarts(launcher: Fa
 
 async def test_leaving_needs_a_second_key(launcher: FakeLauncher) -> None:
     launcher.replies["swarm leave"] = JobResult({"left": "5a"})
-    async with running(launcher) as (pilot, app):
-        await opened(pilot, app, "L")
+    async with running(launcher, ready=partial(opened, keys="L")) as (pilot, app):
         await press(pilot, "enter", then=lambda: isinstance(app.screen, Peers))
         assert launcher.commands == [] and "works alone" not in notices(app)
         await press(pilot, "L", then=lambda: app.screen.is_modal)
@@ -234,4 +228,4 @@ def test_a_qr_code_is_the_librarys() -> None:
 @pytest.mark.parametrize("key", ["i", "u", "n"])
 def test_pictures(launcher: FakeLauncher, pictured: Pictured, size: Size, key: str) -> None:
     launcher.replies["swarm invite"] = JobResult({"invite": INVITE, "private": True}, NOTES)
-    assert pictured(lambda pilot, app: opened(pilot, app, key), size, dialog=True)
+    assert pictured(partial(opened, keys=key), size, dialog=True)

@@ -6,7 +6,6 @@ import contextlib
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from sapo_edge.tui.screens.tasks.screen import TasksView
 from sapo_edge.tui.screens.tasks.texts import MAX_REMARKS, START, check_text, mistakes_text
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import MANIFESTS, FakeLauncher
-from tests.tui.shell import TRUECOLOR, Pictured, Size, attached, press, running, screen, text, until
+from tests.tui.shell import Pictured, Size, attached, press, running, screen, text, until
 
 WRITTEN = JobResult({"manifest": "/q/manifest.toml", "questions": "/q/tasks.jsonl"})
 CHECKED = JobResult(
@@ -242,8 +241,7 @@ async def test_a_terminal_obeys_no_file_and_no_pasted_text(launcher: FakeLaunche
         app.post_message(Paste("e\x1b[31mf"))
         await until(pilot, lambda: "e[31mf" in screen(app))
         assert screen(app).replace("\n", "").isprintable()
-        await pilot.press("ctrl+s")
-        await until(pilot, lambda: not isinstance(app.screen, EditQuestions))
+        await press(pilot, "ctrl+s", then=lambda: not isinstance(app.screen, EditQuestions))
     assert "a\x1b]0;title\x07b\x9b2Jc,d" in file.read_text(), "it is only not shown"
 
 
@@ -298,17 +296,10 @@ async def test_the_users_editor_is_split_into_words(launcher: FakeLauncher, monk
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.setenv("EDITOR", "code --wait")
-    app = SapoApp(launcher, TRUECOLOR)
-
-    @contextlib.contextmanager
-    def suspend() -> Iterator[None]:
-        yield
-
-    async with app.run_test(size=(100, 30)) as pilot:
-        await with_new(pilot, app)
+    async with running(launcher, (100, 30), ready=with_new) as (pilot, app):
         # Without a terminal of its own, as in a browser, it names the file.
         await press(pilot, "e", then=lambda: "edit this file in another window: /q/tasks.jsonl" in text(app, "#job"))
-        monkeypatch.setattr(app, "suspend", suspend)
+        monkeypatch.setattr(app, "suspend", contextlib.nullcontext)
         await press(pilot, "e", then=lambda: "no mistakes" in screen(app))
         assert started == [["code", "--wait", "/q/tasks.jsonl"]]
         assert signal.getsignal(signal.SIGINT) is handler

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.debian.machine import HOME, PERSON, Machine, Table, fresh_machine, used
+from tests.debian.machine import HEAD, HOME, PERSON, Machine, Table, fresh_machine, used
 from tests.debian.terminal import Terminal
 from tests.install.weight import megabytes
-from tests.walk.readme import ROOT, WALK, Step, check, with_table
+from tests.walk.readme import ROOT, WALK, Step, check
 
 CLONE = f"{HOME}/sapo-edge"
 PRESUMED = ("make", "python3")
@@ -134,7 +134,11 @@ def main() -> None:
             walk.step(command, step)
         print(json.dumps({"left_mb": walk.left()}))
         if options.into is not None:
-            options.into.write_text(with_table(options.into.read_text("utf-8"), walk.table.rows), "utf-8")
+            # It loads the program, which nothing else here needs.
+            from tests.pages import with_part
+
+            table = "\n".join((HEAD, *walk.table.rows))
+            options.into.write_text(with_part(options.into.read_text("utf-8"), "walk", table), "utf-8")
 
 
 if __name__ == "__main__":

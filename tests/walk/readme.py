@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.debian.machine import HEAD
-
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-BEGIN, END = "<!-- walk: begin -->", "<!-- walk: end -->"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +58,3 @@ def check(readme: str) -> None:
             there = found[number : number + 1] or ["nothing more"]
             here = known[number : number + 1] or ["nothing more"]
             raise SystemExit(f"README.md has {there[0]!r} where the walk has {here[0]!r}: change tests/walk/readme.py")
-
-
-def with_table(text: str, rows: Iterable[str]) -> str:
-    """A document with a new table between its marks."""
-    head, begin, rest = text.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"the document lacks {BEGIN} and {END}")
-    table = "\n".join((HEAD, *rows))
-    return f"{head}{begin}\n{table}\n{end}{tail}"
