@@ -30,19 +30,11 @@ from tests.fakes import make_rollout, round_event
 
 def finished(number: int) -> RoundFinished:
     """A round whose every figure differs; some are without others, without groups, or with figures that are none."""
-    return RoundFinished(
-        round=number,
-        reward_own=math.nan if number % 11 == 5 else math.sin(number),
-        reward_external=None if number % 3 else math.cos(number),
-        groups=0 if number % 13 == 7 else 8,
-        informative=number % 8,
-        own=4,
-        external=4,
-        tokens=1000 + number,
-        seconds_generate=0.0 if number % 17 == 9 else 1.0 + number % 5,
-        seconds_update=1.0,
-        time=1000.0 + number,
-    )
+    return round_event(
+        number, reward_own=math.nan if number % 11 == 5 else math.sin(number), groups=0 if number % 13 == 7 else 8,
+        reward_external=None if number % 3 else math.cos(number), informative=number % 8, tokens=1000 + number,
+        seconds_generate=0.0 if number % 17 == 9 else 1.0 + number % 5, time=1000.0 + number,
+    )  # fmt: skip
 
 
 def held_out(number: int, **changes: Any) -> HeldOut:
@@ -64,13 +56,6 @@ def mean(values: Sequence[float]) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
-def close(found: Sequence[Any], expected: Sequence[Any]) -> bool:
-    return len(found) == len(expected) and all(
-        (one is None and other is None) or (one is not None and other is not None and math.isclose(one, other))
-        for one, other in zip(found, expected, strict=True)
-    )
-
-
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "journal" / "journal.sqlite")
@@ -90,7 +75,8 @@ def test_the_course_is_the_mean_of_consecutive_rounds(journal: Journal, rounds: 
     assert found["round"] == [group[-1].round for group in groups]
     assert found["time"] == [group[-1].time for group in groups]
     for index, name in enumerate(("reward_own", "reward_external", "informative", "tokens_per_second")):
-        assert close(found[name], [mean([figures(event)[index] for event in group]) for group in groups]), name
+        means = [mean([figures(event)[index] for event in group]) for group in groups]
+        assert found[name] == pytest.approx(means, rel=1e-9), name
 
 
 def test_the_course_of_some_rounds_has_more_points_for_them(journal: Journal) -> None:
@@ -100,7 +86,8 @@ def test_the_course_of_some_rounds_has_more_points_for_them(journal: Journal) ->
     assert reader.history(10)["bucket"] == 4
     found = reader.history(10, (15, 24))
     assert found["bucket"] == 1 and found["round"] == [*range(15, 25)]
-    assert close(found["reward_own"], [mean([figures(finished(number))[0]]) for number in range(15, 25)])
+    rewards = [mean([figures(finished(number))[0]]) for number in range(15, 25)]
+    assert found["reward_own"] == pytest.approx(rewards, rel=1e-9)
     assert reader.history(10, (90, 99))["round"] == []
 
 
@@ -115,13 +102,9 @@ def test_a_fresh_journal_has_no_course_and_a_head_start_until_the_first_round(jo
         "head_start": {"updates": [], "accuracy": []},
     }  # fmt: skip
     ahead = HeadStart(updates=20, learned=160, accuracy=0.4, correct=4, questions=10, best_updates=20)
-    for event in (
-        ahead,
-        replace(ahead, updates=50, accuracy=0.3),
-        replace(ahead, updates=95, accuracy=0.4, done=True),
-        replace(ahead, updates=95, accuracy=0.5, done=True, best_updates=95),
-    ):
-        journal.record(event)
+    for updates, accuracy, best in ((20, 0.4, 20), (50, 0.3, 20), (95, 0.4, 20), (95, 0.5, 95)):
+        done = updates == 95
+        journal.record(replace(ahead, updates=updates, accuracy=accuracy, done=done, best_updates=best))
     told = JournalReader(journal.path).history(10)["head_start"]
     assert told == {"updates": [20, 50, 95], "accuracy": [0.4, 0.3, 0.5]}, "at its end it may return to the best"
     journal.record(finished(1))
@@ -150,12 +133,9 @@ def test_only_evaluations_on_the_questions_of_the_last_one_are_in_the_history(jo
 
 
 def own(
-    sequence: int,
-    texts: Sequence[str] = ("yes", "no"),
-    rewards: Sequence[float] = (1.0, 0.0),
-    author: str = "me",
+    sequence: int, texts: Sequence[str] = ("yes", "no"), rewards: Sequence[float] = (1.0, 0.0), author: str = "me",
     **details: Any,
-) -> JournaledRollout:
+) -> JournaledRollout:  # fmt: skip
     rollout = make_rollout(author, sequence, texts, **details)
     advantages = group_advantages(rewards) if author == "me" else external_advantages(rewards, ExternalRule())
     return JournaledRollout(rollout, tuple(rewards), advantages, own=author == "me")
@@ -224,14 +204,10 @@ def test_a_long_question_keeps_both_ends(question: str) -> None:
 ALL = [(number, position) for number in (5, 4, 3, 2, 1) for position in (2, 1, 0)]
 
 
-@pytest.mark.parametrize("limit", [1, 2, 3, 14, 15, 16, 50])
-def test_pages_come_newest_first_without_a_gap(filled: JournalReader, limit: int) -> None:
-    assert places(filled, RolloutQuery(limit)) == ALL
-
-
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
+        (RolloutQuery(), ALL),
         (RolloutQuery(origin="own"), [place for place in ALL if place[1] < 2]),
         (RolloutQuery(origin="external"), [place for place in ALL if place[1] == 2]),
         (RolloutQuery(author="stranger"), [(3, 2)]),
@@ -245,9 +221,11 @@ def test_pages_come_newest_first_without_a_gap(filled: JournalReader, limit: int
         (RolloutQuery(entry="sums", origin="own"), [place for place in ALL if place[1] < 2]),
     ],
 )
-def test_a_filter_leaves_what_fits(filled: JournalReader, query: RolloutQuery, expected: list[tuple[int, int]]) -> None:
-    assert places(filled, query) == expected
-    assert places(filled, replace(query, limit=1)) == expected
+def test_pages_come_newest_first_without_a_gap_with_what_fits_a_filter(
+    filled: JournalReader, query: RolloutQuery, expected: list[tuple[int, int]]
+) -> None:
+    for limit in (1, 2, 3, 14, 15, 16, 20, 50):
+        assert places(filled, replace(query, limit=limit)) == expected
 
 
 @pytest.mark.parametrize(
@@ -284,15 +262,11 @@ def test_a_list_shows_a_summary_and_one_rollout_is_told_whole(journal: Journal) 
     scored = JournaledRollout(make_rollout("me", 3, ground_truth="5"), (1.0, 0.0), (0.9, -0.9))
     journal.record(finished(4), [scored])
     reader = JournalReader(journal.path)
-    found = reader.rollout(4, 0)
-    assert found == scored and reader.rollout(4, 1) is None and reader.rollout(2**63 - 1, 2**63 - 1) is None
-    assert found is not None
-    reply = in_full(4, 0, found)
-    assert (
-        reply["question"] == "question 3 of me?"
-        and reply["ground_truth"] == "5"
-        and reply["ref"] == ["sums", "1", 7, 3]
-    )
+    assert reader.rollout(4, 0) == scored
+    assert reader.rollout(4, 1) is None and reader.rollout(2**63 - 1, 2**63 - 1) is None
+    reply = in_full(4, 0, scored)
+    told = (reply["question"], reply["ground_truth"], reply["ref"])
+    assert told == ("question 3 of me?", "5", ["sums", "1", 7, 3])
     assert reply["answers"] == [
         {"text": "right", "cut": False, "ended": True, "reward": 1.0, "advantage": 0.9},
         {"text": "wrong", "cut": False, "ended": True, "reward": 0.0, "advantage": -0.9},
@@ -301,10 +275,8 @@ def test_a_list_shows_a_summary_and_one_rollout_is_told_whole(journal: Journal) 
 
 @pytest.mark.parametrize("character", ["\x01", "é", "\U0001f980", "x"])
 def test_the_largest_rollout_fits_into_a_reply(character: str) -> None:
-    text = character * (MAX_ANSWER_BYTES // len(character.encode()))
-    largest = in_full(
-        1, 1, other(1, texts=[text] * MAX_ANSWERS, question="\x01" * 16_000, ground_truth="\x01" * 16_000)
-    )
+    text, long = character * (MAX_ANSWER_BYTES // len(character.encode())), "\x01" * 16_000
+    largest = in_full(1, 1, other(1, texts=[text] * MAX_ANSWERS, question=long, ground_truth=long))
     assert len(json.dumps(largest)) < MAX_REPLY_BYTES
     cut = [answer["cut"] for answer in largest["answers"]]
     assert cut == [character == "\x01"] * MAX_ANSWERS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,12 +75,8 @@ def test_the_comparison_on_test_questions_counts_while_its_checkpoint_is_the_bes
         evaluate(journal, round, answers)
     journal.record_detail("test", 0, detail("000000", TASKS))
     journal.record_detail("test", 10, detail("110110", TASKS))
-    journal.record(
-        Comparison(
-            round=10, questions=6, base=0, adapter=4, gain=4 / 6, low=0, high=1, base_answers="000000",
-            adapter_answers="110110",
-        )
-    )  # fmt: skip
+    compared = Comparison(round=10, questions=6, base=0, adapter=4, gain=4 / 6, low=0, high=1)
+    journal.record(replace(compared, base_answers="000000", adapter_answers="110110"))
     report = read_report(journal.path, 10)
     assert report is not None and (report.split, report.before, report.now, report.questions) == ("test", 0, 4, 6)
     assert report.gain.gained == 4 and courses(report) == [("task0", 0, 2, 3), ("task1", 0, 2, 3)]
@@ -106,9 +103,8 @@ def test_other_details_are_rejected(text: str) -> None:
 def test_a_head_start_is_reported_before_the_next_validation(journal: Journal) -> None:
     evaluate(journal, 0, "0011")
     assert read_report(journal.path, None) is None
-    journal.record(
-        HeadStart(updates=20, learned=160, accuracy=0.75, correct=3, questions=4, answers="1210", best_updates=20)
-    )
+    ahead = HeadStart(updates=20, learned=160, accuracy=0.75, correct=3, questions=4, answers="1210", best_updates=20)
+    journal.record(ahead)
     report = read_report(journal.path, 0)
     assert report is not None and (report.round, report.before, report.now, report.formed) == (0, 2, 3, (2, 2))
     assert (report.gain.gained, report.gain.lost) == (2, 1) and not report.examples
