@@ -148,7 +148,7 @@ def test_ctrl_c_ends_one_question_without_words(home: Path, model: Path) -> None
 @pytest.mark.parametrize("at", ["loading", "ready"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_service_in_order(home: Path, model: Path, at: str, number: signal.Signals) -> None:
-    with start("chat", "--json", "--home", home, "--model", model, directory=home, stdin=subprocess.PIPE) as process:
+    with start("chat", "--json", "--home", home, "--model", model, directory=home) as process:
         assert process.stdout is not None and process.stderr is not None
         assert any(at in json.loads(line) for line in process.stdout)
         process.send_signal(number)
@@ -161,7 +161,7 @@ def test_a_signal_ends_the_service_in_order(home: Path, model: Path, at: str, nu
 
 def test_an_error_ends_the_service_in_order_while_its_input_is_open(tmp_path: Path) -> None:
     arguments = ("chat", "--json", "--home", tmp_path, "--model", "missing.gguf")
-    with start(*arguments, directory=tmp_path, stdin=subprocess.PIPE) as process:
+    with start(*arguments, directory=tmp_path) as process:
         assert process.stdout is not None and process.stderr is not None
         assert "missing.gguf" in json.loads(process.stdout.readline())["error"]["message"]
         assert process.wait(SECONDS) == 1 and process.stderr.read().startswith("sapo: there is no model file")

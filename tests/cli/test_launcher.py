@@ -39,8 +39,7 @@ from sapo_edge.tui import app as tui_app
 from sapo_edge.tui.node.launcher import Choices, Consent, Launcher
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.fakes import round_event
-from tests.unit.service.plans import plan
-from tests.unit.service.test_systemd import Commands
+from tests.unit.service.test_systemd import Commands, plan
 
 STARTER = load_manifest("starter")
 PRIVATE = Swarm.of(STARTER, key=bytes(range(32)))

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,11 +17,10 @@ from sapo_edge.service.systemd import Systemd
 from sapo_edge.state.consent import write_consent
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
-from tests.cli.conftest import quick
+from tests.cli.conftest import checkpoints, quick
 from tests.cli.inprocess import Invoke
 from tests.cli.process import assert_refused, fork
-from tests.unit.service.plans import plan
-from tests.unit.service.test_systemd import Commands
+from tests.unit.service.test_systemd import Commands, plan
 
 SECONDS = 90
 
@@ -149,46 +147,21 @@ def test_what_root_prepared_is_the_users_and_what_it_links_to_not(
     assert chowned == {file.lstat().st_ino for file in given} and not (tmp_path / "shadow").read_bytes()
 
 
-class Supervisor:
-    """What systemd is for a node: starts it, listens to it, and counts it as dead without an answer."""
+def test_a_node_reports_to_its_supervisor_from_its_start_to_its_end(model: Path, tmp_path: Path) -> None:
+    variables = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "4000000"}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(variables["NOTIFY_SOCKET"])
+        supervisor.settimeout(SECONDS)
+        before, until = f"import os; os.environ.update({variables!r})", time.monotonic() + SECONDS
+        node = fork(*quick(model, tmp_path / "home", "--set", "held_out=0"), directory=tmp_path, before=before)
 
-    def __init__(self, path: Path, command: list[str | Path], directory: Path) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.bind(str(path))
-        self._socket.settimeout(SECONDS)
-        self._command, self._directory = command, directory
-        self._variables = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "4000000", "SAPO_EDGE_NETWORK": "solo"}
+        def heard(begin: str) -> str:
+            """The next message that begins so."""
+            while not (message := supervisor.recv(4096).decode()).startswith(begin):
+                assert time.monotonic() < until, f"the node did not say {begin}"
+            return message
 
-    def start(self) -> int:
-        before = f"import os; os.environ.update({self._variables!r})"
-        self.node = fork(*self._command, directory=self._directory, before=before)
-        return self.node.pid
-
-    def wait_for(self, wanted: Callable[[str], bool]) -> str:
-        """The first message that is wanted."""
-        until = time.monotonic() + SECONDS
-        while time.monotonic() < until:
-            message = self._socket.recv(4096).decode()
-            if wanted(message):
-                return message
-        raise AssertionError("the node did not say it")
-
-
-def test_a_node_reports_to_its_supervisor_through_kills_to_the_end(model: Path, tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    supervisor = Supervisor(tmp_path / "notify", quick(model, home, "--set", "held_out=0"), tmp_path)
-    rounds = []
-    for number in range(2):
-        pid = supervisor.start()
-        supervisor.wait_for(lambda message: message == "READY=1")
-        supervisor.wait_for(lambda message: message == "WATCHDOG=1")
-        status = supervisor.wait_for(lambda message: message.startswith("STATUS=round "))
-        rounds.append(int(status.split()[1].rstrip(":")))
-        if number == 0:
-            os.kill(pid, signal.SIGKILL)
-            assert supervisor.node.wait(SECONDS) == -signal.SIGKILL
-    assert rounds[1] >= rounds[0], "it continued"
-    os.kill(pid, signal.SIGTERM)
-    end = supervisor.wait_for(lambda message: message.startswith("STOPPING=1"))
-    assert "EXTEND_TIMEOUT_USEC=" in end and supervisor.node.wait(SECONDS) == 0
-    assert list((home / "state" / "runs" / "first" / "checkpoints").glob("round-*"))
+        assert heard("READY") == "READY=1" and heard("WATCHDOG") == "WATCHDOG=1" and heard("STATUS=round ")
+        node.send_signal(signal.SIGTERM)
+        assert "EXTEND_TIMEOUT_USEC=" in heard("STOPPING=1") and node.wait(SECONDS) == 0
+    assert checkpoints(tmp_path / "home")
