@@ -18,7 +18,6 @@ from tests.cli.process import Result, kill_node, run
 from tests.models import SHAPES, write_model
 from tests.unit.service.test_systemd import Commands
 
-
 Command = Callable[..., Result]
 """Runs `sapo`; see `process.run`."""
 

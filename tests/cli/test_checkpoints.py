@@ -1,8 +1,10 @@
-"""`sapo checkpoints` on the checkpoints of a small run."""
+"""`sapo checkpoints` and `sapo rollback`: of a node that runs, of one that doesn't, and killed in the middle."""
 
 from __future__ import annotations
 
+import json
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,9 @@ import pytest
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
-from tests.cli.inprocess import Invoke
-from tests.cli.process import assert_refused
+from tests.cli.conftest import Command, checkpoints, quick
+from tests.cli.inprocess import FakeNode, Invoke, running
+from tests.cli.process import assert_refused, fork
 
 
 def listed(invoke: Invoke, home: Path) -> dict[str, dict[str, Any]]:
@@ -88,3 +91,80 @@ def test_mistakes_are_answered_and_create_nothing(invoke: Invoke, tmp_path: Path
     assert_refused(invoke("checkpoints", "remove", "3", "--aside", "--home", home), 2, "not clear what to remove")
     shutil.rmtree(Paths.default(home).checkpoints)
     assert "train first" in invoke("checkpoints", "list", "--home", home).err
+
+
+def test_a_running_node_is_asked(invoke: Invoke, tmp_path: Path) -> None:
+    node = FakeNode()
+    with running(tmp_path, node):
+        best = invoke("rollback", "--home", tmp_path).err
+        told = invoke("rollback", "--round", "7", "--home", tmp_path, "--json")
+        assert "nothing to do" in invoke("rollback", "--round", "50", "--home", tmp_path).err
+    assert "finishes its round and returns to the checkpoint of round 40" in best
+    assert told.record == {"v": 1, "done": "rollback", "from": 50, "to": 7, "running": True}
+    assert node.requests == ["rollback None", "rollback 7", "rollback 50"]
+
+
+def test_other_returns_are_refused(invoke: Invoke, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty = tmp_path / "empty"
+    assert_refused(invoke("rollback", "--home", empty), 1, "there is no checkpoint yet; train first")
+    assert not empty.exists()
+    assert invoke("rollback", "--round", "-1", "--home", empty).code == 2
+    told = invoke("rollback", "--round", "99", "--home", home)
+    assert_refused(told, 1, "there is no checkpoint of round 99; give --round")
+    monkeypatch.setattr("sapo_edge.cli.checkpoints.START_SECONDS", 0.1)
+    before = checkpoints(home)
+    with StateLock(Paths.default(home).lock):
+        assert_refused(invoke("rollback", "--home", home), 1, "uses")
+    assert checkpoints(home) == before
+
+
+def test_a_stopped_node_goes_on_from_the_checkpoint(sapo: Command, invoke: Invoke, model: Path, home: Path) -> None:
+    told = invoke("rollback", "--round", "4", "--home", home, "--json")
+    assert told.record == {"v": 1, "done": "rollback", "from": 5, "to": 4, "running": False}
+    assert "round-000005.rolled-back" in checkpoints(home) and "round-000005" not in checkpoints(home)
+    assert "nothing to do" in invoke("rollback", "--round", "4", "--home", home).err
+    result = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True).ok()
+    assert [event["round"] for event in result.named("node_started", "round")] == [4, 5]
+    with Store(Paths.default(home)) as store:
+        assert [event.round for event in store.journal.rounds()] == [1, 2, 3, 4, 5]
+    sapo(
+        "eval", "--adapter", Paths.default(home).checkpoints / "round-000005.rolled-back", "--model", model,
+        "--questions", "2", "--home", home, "--json",
+    ).ok()  # fmt: skip
+
+
+def test_a_return_that_was_killed_in_the_middle_is_finished_by_the_next_start(home: Path, tmp_path: Path) -> None:
+    """`tests/unit/state/test_store.py` ends one before and after each step."""
+    kill = """
+import os, signal
+from sapo_edge.state.journal import Journal
+Journal.roll_back = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+"""
+    process = fork("rollback", "--round", "4", "--home", home, directory=tmp_path, before=kill)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+    with Store(Paths.default(home)) as store:
+        assert store.latest is not None and store.latest.round == store.journal.last_round() == 4
+    assert "round-000005.rolled-back" in checkpoints(home)
+
+
+def test_a_node_that_runs_returns(sapo: Command, model: Path, home: Path, tmp_path: Path) -> None:
+    """The whole way: socket, round in progress, checkpoint, and a restart."""
+    before = "from tests.cli.process import reward_by_length; reward_by_length()"
+    settings = ("--set", "network=solo", "--set", "keep_checkpoints=50", "--rounds", "0", "--json")
+    process = fork(*quick(model, home, *settings), directory=Path.cwd(), before=before)
+    try:
+        for line in process.stdout:
+            event = json.loads(line)
+            if event["event"] == "checkpoint" and event["round"] == 7:
+                sapo("rollback", "--round", "6", "--home", home, "--json").ok()
+            if event["event"] == "rolled_back":
+                assert event["to_round"] == 6 <= event["from_round"] - 1
+                break
+        assert sapo("stop", "--wait", "--home", home).code == 0
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+    with Store(Paths.default(home)) as store:
+        rounds = [event.round for event in store.journal.rounds()]
+    assert rounds == list(range(1, len(rounds) + 1))

@@ -131,29 +131,15 @@ def pipx(clean: Clean) -> None:
     """Install with pipx, which finds no uv, over the version before, learn, export, remove."""
     clean.add("pipx")
     assert shutil.which("uv", path=clean.environment["PATH"]) is None, "pipx takes this uv: name pipx first"
-    environment = clean.directory / "home/.local/share/pipx/venvs/sapo-edge"
-
-    def install(step: str, wheel: Path, *options: str) -> None:
-        clean.run(
-            step, "pipx", "install", *options, f"{wheel}{EXTRAS}",
-            f"--pip-args=--no-compile {' '.join(clean.place())}", weigh=environment,
-        )  # fmt: skip
-
-    _live(clean, "pipx", install, ("pipx", "uninstall", "sapo-edge"), environment)
+    options = (f"--pip-args=--no-compile {' '.join(clean.place())}",)
+    _live(clean, "pipx", options, clean.directory / "home/.local/share/pipx/venvs/sapo-edge")
 
 
 def uv(clean: Clean) -> None:
     """The same with uv."""
     clean.add("uv")
-    environment = clean.directory / "home/.local/share/uv/tools/sapo-edge"
-
-    def install(step: str, wheel: Path, *options: str) -> None:
-        python = ("--python", sys.executable)
-        clean.run(
-            step, "uv", "tool", "install", *python, *clean.place(), *options, f"{wheel}{EXTRAS}", weigh=environment
-        )  # fmt: skip
-
-    _live(clean, "uv tool", install, ("uv", "tool", "uninstall", "sapo-edge"), environment)
+    options = ("--python", sys.executable, *clean.place())
+    _live(clean, "uv tool", options, clean.directory / "home/.local/share/uv/tools/sapo-edge")
 
 
 def sdist(clean: Clean) -> None:
@@ -170,8 +156,13 @@ def sdist(clean: Clean) -> None:
     clean.run("sdist: its first round", sapo, "run", *QUICK, "--home", home, weigh=environment)
 
 
-def _live(clean: Clean, tool: str, install: Callable[..., None], removal: tuple[str, ...], environment: Path) -> None:
-    """What an owner does with the program from its installation to its removal."""
+def _live(clean: Clean, tool: str, options: tuple[str, ...], environment: Path) -> None:
+    """What an owner does with the program from its installation with these options to its removal."""
+
+    def install(step: str, wheel: Path, *more: str) -> None:
+        clean.run(step, *tool.split(), "install", *options, *more, f"{wheel}{EXTRAS}", weigh=environment)
+
+    removal = (*tool.split(), "uninstall", "sapo-edge")
     (wheel,) = (path for path in clean.wheels.glob("sapo_edge-*.whl") if "+" not in path.name)
     old = before(clean.directory / "before", BEFORE)
     install(f"{tool}: install the version before", old)
