@@ -25,6 +25,7 @@ from tests.swarm.joining.test_identity import quick  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.usefixtures("quick")
 
+
 @pytest.fixture
 def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     """A person's home in which a node has run, with completion and two services, one of them of another node."""
