@@ -29,7 +29,6 @@ from sapo_edge.errors import ConfigError, ExitCode, SapoError, StateError
 from sapo_edge.events import HeldOut
 from sapo_edge.service import systemd
 from sapo_edge.service.systemd import Systemd
-from sapo_edge.state import durable
 from sapo_edge.state.consent import agreed_to_share, read_consent
 from sapo_edge.state.journal import Journal
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
@@ -217,12 +216,9 @@ def test_failed_consent_changes_no_file(launcher: ProgramLauncher, monkeypatch: 
     before = {file: file.read_bytes() for file in (paths.config_file, paths.state / "swarms.json")}
     invite = PRIVATE.to_line()
     if step == "consent":
-        write_file = durable.write_atomically
 
         def fill(path: Path, data: bytes) -> None:
-            if path == paths.consent:
-                raise OSError(28, "no space left")
-            write_file(path, data)
+            raise OSError(errno.ENOSPC, "no space left")
 
         monkeypatch.setattr("sapo_edge.state.consent.write_atomically", fill)
     if step == "settings":

@@ -83,18 +83,15 @@ class Clean:
         if done.returncode:
             sys.exit(f"{step} failed: {' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
         used = after.children_user + after.children_system - before.children_user - before.children_system
-        self.rows.append((step, seconds, used, megabytes(weigh) if weigh is not None else 0.0))
-        print(row(*self.rows[-1]), flush=True)
+        weight = megabytes(weigh) if weigh is not None else 0.0
+        self.rows.append((step, seconds, used, weight))
+        print(f"| {step} | {seconds:.0f} | {used:.0f} | {f'{weight:.0f}' if weight else ''} |", flush=True)
         return done.stdout
 
     def place(self) -> list[str]:
         """Options of pip that name the wheels to install one with, and the versions that the tests passed with."""
         links = [word for link in (str(self.wheels), *self.links) for word in ("--find-links", link)]
         return [*links, "-c", str(ROOT / "constraints.txt")]
-
-
-def row(step: str, seconds: float, used: float, weight: float) -> str:
-    return f"| {step} | {seconds:.0f} | {used:.0f} | {f'{weight:.0f}' if weight else ''} |"
 
 
 def release(clean: Clean) -> None:
