@@ -18,6 +18,7 @@ from sapo_edge.control.client import START_SECONDS, ControlClient, TimedOutError
 from sapo_edge.control.event_words import PHASES, describe_event, describe_moment, format_share
 from sapo_edge.errors import ConfigError, NoNodeError
 from sapo_edge.events import from_dict
+from sapo_edge.node.background import Background
 from sapo_edge.plain import counted, line, narrate, printable, reasons, size
 from sapo_edge.state.lock import wait_until_released
 from sapo_edge.state.logs import LEVELS
@@ -89,9 +90,21 @@ def stop(
     home: Home = None,
     json: Json = False,
 ) -> None:
-    """Stop the running node after it has finished its round and saved."""
+    """Stop the running node after it has finished its round and saved; one that still starts ends at once."""
     paths = Paths.default(home)
-    with connect(paths, patience=START_SECONDS) as client:
+    try:
+        client = connect(paths)
+    except NoNodeError:
+        background = Background(paths, home)
+        if background.end_start():
+            narrate("the node was still starting, and ends")
+            while wait and background.running():
+                time.sleep(WATCH_SECONDS / 10)
+            if json:
+                print_json({"done": "stop", "ended": wait})
+            return
+        client = connect(paths, patience=START_SECONDS)
+    with client:
         client.request("stop", {"when": "at_once" if now else "after_round"})
         saving = "finishing the round and saving it; a head start goes on later from its last check"
         narrate("stopping; the round in progress is lost" if now else saving)

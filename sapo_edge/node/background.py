@@ -6,6 +6,7 @@ node is known for a child of this process only.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -124,6 +125,19 @@ class Background:
             return True
         record = self._read_record()
         return (record is not None and record.is_running) or lock_holder(self._paths.lock) is not None
+
+    def end_start(self) -> bool:
+        """Ask the node last started in the background to end, though it may not listen yet; whether it still runs.
+
+        One that has begun to learn meanwhile finishes its round.
+        """
+        record = self._read_record()
+        if record is None or not record.is_running:
+            return False
+        # It may end in this moment.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(record.pid, signal.SIGTERM)
+        return True
 
     def last_output(self) -> tuple[str, ...]:
         """The last lines of output of the node last started in the background, oldest first."""

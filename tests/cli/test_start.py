@@ -176,6 +176,15 @@ time.sleep({SECONDS})
     assert paths.background_output.stat().st_mode & 0o077 == 0
 
 
+def test_one_that_still_starts_ends_at_once_when_it_is_told_to_stop(model: Path, fresh: Path, invoke: Invoke) -> None:
+    background = Background(Paths.default(fresh), fresh)
+    assert not background.end_start()
+    background.start(options(model, fresh))
+    told = invoke("stop", "--wait", "--json", "--home", fresh)
+    assert (told.code, told.err, told.record["ended"]) == (0, "the node was still starting, and ends\n", True)
+    assert not background.running() and not background.end_start()
+
+
 @pytest.mark.parametrize(("number", "known", "unknown"), [
     (signal.SIGKILL, "killed (SIGKILL: `kill -9`, or the system ran out of memory)", "ended without a message"),
     (signal.SIGSEGV, "crashed in native code (SIGSEGV)", "crashed in native code (Segmentation fault)"),

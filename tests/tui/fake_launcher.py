@@ -199,6 +199,7 @@ class FakeLauncher:
     Attributes:
         joined: name of a swarm that was joined by an invite.
         hold: delay the start until `arrive` is called.
+        ends_start: whether a starting node is one that the app may end.
         replies: what commands print, or the error they end with, by their first words.
         commands: arguments and standard input of each command.
         hold_jobs: whether commands wait for `FakeJob.go`.
@@ -229,7 +230,7 @@ class FakeLauncher:
         self.consents: list[Consent] = []
         self.changes: list[tuple[str, str | None]] = []
         self.starts = 0
-        self.hold = hold
+        self.hold, self.ends_start = hold, False
         self.chats: list[FakeChat] = []
         self.prepare: Callable[[FakeChat], None] = lambda chat: None
         self._node: ScriptedNode | None = None
@@ -311,6 +312,9 @@ class FakeLauncher:
             self.arrive()
         # Last: a test that waits for it goes on with the new node.
         self.starts += 1
+
+    def end_start(self) -> bool:
+        return self.ends_start
 
     def starting(self) -> Sequence[str]:
         return list(self.lines)

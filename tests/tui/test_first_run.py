@@ -101,6 +101,9 @@ async def test_what_is_learned_is_chosen_before_it_starts(launcher: FakeLauncher
     async with checked(launcher) as (pilot, app):
         await pilot.click("#what", offset=(app.screen.query_one("#what").size.width - 1, 0))
         assert "◂ requests to a smart home" in screen(app) and "most in 15 minutes" in screen(app)
+        # The arrow keys do it, too, as long as the button has the focus.
+        await press(pilot, "left", then=lambda: "◂ easy arithmetic ▸" in screen(app))
+        await press(pilot, "right", then=lambda: "◂ requests to a smart home" in screen(app))
         await pilot.press("i")
         assert "what its swarm learns" in screen(app), "an invite decides it"
         assert "until you stop it" in screen(app) and "learned most" not in screen(app)

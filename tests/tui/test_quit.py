@@ -16,7 +16,7 @@ from sapo_edge.errors import ConfigError, ExitCode
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs import quit as quitting
-from sapo_edge.tui.screens.dialogs.quit import KEPT, STOPPED, Quit
+from sapo_edge.tui.screens.dialogs.quit import ENDS, KEPT, STOPPED, Quit
 from sapo_edge.tui.screens.rollouts.screen import Rollouts
 from tests.tui.fake_launcher import FINISHED, KILLED, FakeLauncher
 from tests.tui.shell import Pictured, Size, Stuck, attached, following, notices, press, running, screen, until
@@ -175,6 +175,15 @@ async def test_a_node_that_still_starts_is_stopped_once_it_answers(starting: Fak
         assert message(app) == STOPPED
     assert starting.node.asked == ["after_round"]
     finish(starting)
+
+
+async def test_a_node_that_the_app_started_is_stopped_while_it_starts(starting: FakeLauncher) -> None:
+    starting.ends_start = True
+    async with running(starting) as (pilot, app):
+        await until(pilot, lambda: app.state.standing is Standing.STARTING and starting.starts == 1)
+        await press(pilot, "q", then=lambda: isinstance(app.screen, Quit))
+        await press(pilot, "s", then=lambda: ended(app))
+        assert message(app) == ENDS
 
 
 async def test_a_node_that_ends_while_it_starts_is_not_told_to_save(starting: FakeLauncher) -> None:

@@ -222,6 +222,9 @@ class Launcher(Protocol):
     def start(self) -> None:
         """Start a node in the background that outlives this process; return as soon as its process exists."""
 
+    def end_start(self) -> bool:
+        """Ask a node that was started in the background to end, though it does not answer yet; whether there is one."""
+
     def starting(self) -> Sequence[str]:
         """The output so far of a node that is starting, newest line last. Does not block long."""
 

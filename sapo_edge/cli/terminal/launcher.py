@@ -151,6 +151,9 @@ class ProgramLauncher:
     def start(self) -> None:
         self._background.start()
 
+    def end_start(self) -> bool:
+        return self._background.end_start()
+
     def starting(self) -> Sequence[str]:
         return self._background.last_output()
 

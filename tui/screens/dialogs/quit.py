@@ -24,6 +24,7 @@ KEPT = """\
 The node keeps running in the background.
 `sapo` reopens this app, `sapo status` shows its state, `sapo stop` stops it."""
 STOPPED = "The node finishes its round, saves, and stops. `sapo` starts it again."
+ENDS = "The node was still starting, and ends. `sapo` starts it again."
 STOP_SECONDS = 5.0
 """Time limit in seconds for the node to accept the request to stop."""
 START_SECONDS = 0.25
@@ -122,7 +123,9 @@ async def _leave(app: SapoApp) -> None:
 
 
 async def _stop(app: SapoApp) -> str:
-    """Ask the node to stop, once it has started; what to say then."""
+    """Ask the node to stop, once it has started if another program starts it; what to say then."""
+    if app.state.standing is Standing.STARTING and await asyncio.to_thread(app.launcher.end_start):
+        return ENDS
     if app.state.standing in (Standing.STARTING, Standing.LOOKING):
         app.notify("The node stops once it has started. Quit again to leave it running.", markup=False)
         while app.state.standing in (Standing.STARTING, Standing.LOOKING):

@@ -45,9 +45,9 @@ class FirstRun(WorkDialog):
 
     HELP_TEXT = """\
 `Enter` starts learning with these choices; nothing is written, started or sent before. The screen shows what is set,
-and `Enter` writes only what you changed. `Space` and the arrow keys change the highlighted choice. You can change
-everything later, on the screens Tasks and Settings or with `sapo config`. `d` shows what was found on this computer,
-`F2` what the words mean.
+and `Enter` writes only what you changed. `Space` and the arrow keys change the highlighted choice, and on a button `←`
+and `→` what is learned. You can change everything later, on the screens Tasks and Settings or with `sapo config`. `d`
+shows what was found on this computer, `F2` what the words mean.
 
 **This network and the open swarm**: anyone who trains on the same questions can take part, and sees your model's
 answers. **Alone**: no connection is opened. **An invite**: a line that begins with `sapo://`, for an open or a private
@@ -114,6 +114,8 @@ offered where a service manager answers, and not for a run of so many rounds.
         Binding("d", "details", "Details", id="first.details", tooltip="What was found on this computer"),
         Binding("f2", "app.words", "Words", id="first.words", tooltip="What the words here mean"),
         Binding("r", "look", "Check again", show=False, id="first.look"),
+        Binding("left", "learn(-1)", "Learn another", show=False, id="first.learn_back"),
+        Binding("right", "learn(1)", "Learn another", show=False, id="first.learn_on"),
         Binding("up,pageup", "scroll(0, -1)", "Scroll", show=False, id="first.up"),
         Binding("down,pagedown", "scroll(0, 1)", "Scroll", show=False, id="first.down"),
         Binding("escape,q", "leave", "Leave", id="first.leave"),
@@ -247,6 +249,12 @@ offered where a service manager answers, and not for a run of so many rounds.
     def action_choose(self, network: str) -> None:
         self.query_one(Company).choose(network)
         self.query_one("#invite" if network == "invite" else "#start").focus()
+
+    def action_learn(self, by: int) -> None:
+        """Choose what is learned, while nothing that the arrow keys change has the focus."""
+        what = self.query_one("#what", Stepper)
+        if self.query_one(Plan).display and not what.disabled:
+            what.action_step(by)
 
     def action_details(self) -> None:
         page = self.query_one("#page")
