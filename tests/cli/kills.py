@@ -92,8 +92,8 @@ class Killed:
         environment = {**os.environ, **ONE_THREAD, "SAPO_EDGE_NETWORK": "swarm"}
         code = "from tests.cli.kills import main_of_node; main_of_node()"
         with self.output.open("w") as file:
-            streams = {"stdout": file.fileno(), "stderr": file.fileno()}
-            process = Forked("-c", code, *arguments, directory=Path.cwd(), environment=environment, **streams)
+            out, here = file.fileno(), Path.cwd()
+            process = Forked("-c", code, *arguments, directory=here, environment=environment, stdout=out, stderr=out)
         ended = threading.Event()
         reader = threading.Thread(target=self._read, args=(ended,))
         reader.start()
