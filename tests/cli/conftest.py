@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
@@ -19,13 +18,8 @@ from tests.cli.process import Result, kill_node, run
 from tests.models import SHAPES, write_model
 from tests.unit.service.test_systemd import Commands
 
-
-class Command(Protocol):
-    """Runs `sapo`; see `process.run`."""
-
-    def __call__(
-        self, *arguments: str | Path, fault: str = "", rewarded: bool = False, environment: dict[str, str] | None = None
-    ) -> Result: ...
+Command = Callable[..., Result]
+"""Runs `sapo`; see `process.run`."""
 
 
 @pytest.fixture(scope="session")
@@ -41,14 +35,7 @@ def other_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def sapo(tmp_path_factory: pytest.TempPathFactory) -> Command:
     """Each command prints into a fresh directory, in which it runs."""
-
-    def command(
-        *arguments: str | Path, fault: str = "", rewarded: bool = False, environment: dict[str, str] | None = None
-    ) -> Result:
-        directory = tmp_path_factory.mktemp("command")
-        return run(arguments, directory, fault=fault, rewarded=rewarded, environment=environment)
-
-    return command
+    return lambda *arguments, **options: run(arguments, tmp_path_factory.mktemp("command"), **options)
 
 
 def quick(model: Path, home: Path, *more: str | Path) -> list[str | Path]:

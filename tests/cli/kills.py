@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import random
-import signal
 import sqlite3
 import tempfile
 import threading
@@ -29,9 +28,10 @@ from sapo_edge.state.store import Store
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.cli.conftest import quick
-from tests.cli.process import reward_by_length
-from tests.forked import server
+from tests.cli.process import ONE_THREAD, reward_by_length
+from tests.forked import Forked
 from tests.models import SHAPES, write_model
+from tests.waiting import wait_until
 
 EVERY = 2
 """Rounds between evaluations."""
@@ -57,21 +57,13 @@ class Resending:
         pass
 
 
-def _node(arguments: list[str], output: str) -> None:
+def main_of_node() -> None:
     """The process that is killed: `sapo run` with `Resending` for its swarm."""
-    import sys
-
     from sapo_edge.cli.main import main
     from sapo_edge.library import session
 
-    os.environ.update({"SAPO_EDGE_NETWORK": "swarm", "OMP_NUM_THREADS": "1"})
     reward_by_length()
     session.open_transport = lambda *_: (Resending(), None)
-    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    sys.stdout, sys.stderr = os.fdopen(1, "w", 1), os.fdopen(2, "w", 1)
-    sys.argv = ["sapo", *arguments]
     main()
 
 
@@ -95,30 +87,25 @@ class Killed:
         """Start a node, kill it after so many seconds from its first event (None: wait for its end), and check."""
         # Each round must take an external rollout, however the tiny model's accuracy swings.
         settings = ("--set", f"evaluate_every={EVERY}", "--set", "held_out=20", "--set", "protect=off")
-        arguments = [
-            str(argument) for argument in quick(self.model, self.home, "--json", "--rounds", str(rounds), *settings)
-        ]
+        arguments = [*map(str, quick(self.model, self.home, "--json", "--rounds", str(rounds), *settings))]
         arguments[arguments.index("--external") + 1] = "1"
-        self.output.unlink(missing_ok=True)
-        process = server().Process(target=_node, args=(arguments, str(self.output)))
-        process.start()
-        assert process.pid is not None
+        environment = {**os.environ, **ONE_THREAD, "SAPO_EDGE_NETWORK": "swarm"}
+        code = "from tests.cli.kills import main_of_node; main_of_node()"
+        with self.output.open("w") as file:
+            out, here = file.fileno(), Path.cwd()
+            process = Forked("-c", code, *arguments, directory=here, environment=environment, stdout=out, stderr=out)
         ended = threading.Event()
         reader = threading.Thread(target=self._read, args=(ended,))
         reader.start()
         try:
             if seconds is None:
-                process.join(120)
-                assert process.exitcode == 0, self.output.read_text()
+                assert process.wait(120) == 0, self.output.read_text()
             else:
-                deadline = time.monotonic() + 60
-                while not self.events() and time.monotonic() < deadline:
-                    assert process.is_alive(), self.output.read_text()
-                    time.sleep(0.01)
-                process.join(seconds)
-                assert process.is_alive(), self.output.read_text()
-                os.kill(process.pid, signal.SIGKILL)
-                process.join()
+                wait_until(lambda: self.events() or process.poll() is not None)
+                time.sleep(seconds)
+                assert process.poll() is None, self.output.read_text()
+                process.kill()
+                process.wait()
         finally:
             ended.set()
             reader.join()

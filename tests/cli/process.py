@@ -72,14 +72,11 @@ def assert_refused(result: Result, code: int, *parts: str) -> None:
         assert part in lines[-1]
 
 
-def start(*arguments: str | Path, directory: Path, before: str = "", **options: Any) -> subprocess.Popen[str]:
-    """Start `python -m sapo_edge` with one thread and pipes for its output; with `before`, run that code first."""
-    program = ["-c", f"{before}\nfrom sapo_edge.cli.entry import main\nmain()"] if before else ["-m", "sapo_edge"]
-    return subprocess.Popen(
-        [sys.executable, *program, *map(str, arguments)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **ONE_THREAD}, cwd=directory,
-        **{"preexec_fn": _take_signals, **options},
-    )  # fmt: skip
+def start(*arguments: str | Path, directory: Path) -> subprocess.Popen[str]:
+    """Start `python -m sapo_edge` with one thread and pipes for its streams."""
+    command, environment = [sys.executable, "-m", "sapo_edge", *map(str, arguments)], {**os.environ, **ONE_THREAD}
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen(command, text=True, env=environment, cwd=directory, preexec_fn=_take_signals, **pipes)
 
 
 def python(*arguments: str | Path, directory: Path, typed: str = "", **environment: str) -> Result:
@@ -91,7 +88,7 @@ def python(*arguments: str | Path, directory: Path, typed: str = "", **environme
 
 
 def fork(*arguments: str | Path, directory: Path, before: str = "") -> Forked:
-    """The same in a process that is forked."""
+    """Start `sapo` in a process that is forked, after some code."""
     code = f"{before}\nfrom sapo_edge.cli.entry import main\nmain()"
     return Forked("-c", code, *map(str, arguments), directory=directory, environment={**os.environ, **ONE_THREAD})
 

@@ -72,10 +72,10 @@ def test_a_manifest_may_be_in_the_users_home(invoke: Invoke, tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("command", [["run"], ["config", "validate"], ["config", "show"], ["doctor"], ["eval"]])
-def test_every_command_reads_the_config_file(sapo: Command, tmp_path: Path, command: list[str]) -> None:
+def test_every_command_reads_the_config_file(invoke: Invoke, tmp_path: Path, command: list[str]) -> None:
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "config.toml").write_text("ownn = 3\n")
-    assert_refused(sapo(*command, "--home", tmp_path), 2, "did you mean own?")
+    assert_refused(invoke(*command, "--home", tmp_path), 2, "did you mean own?")
 
 
 @pytest.fixture(params=["eval", "export"])
@@ -195,8 +195,8 @@ def test_usage(invoke: Invoke, arguments: list[str], parts: list[str]) -> None:
 @pytest.mark.parametrize(("arguments", "code"), [
     (["config"], 2), (["--help"], 0), (["-h"], 0), (["run", "--help"], 0), (["config", "show", "-h"], 0),
 ])  # fmt: skip
-def test_help_is_printed_when_asked_for_and_without_a_command(sapo: Command, arguments: list[str], code: int) -> None:
-    result = sapo(*arguments)
+def test_help_is_printed_when_asked_for_and_without_a_command(invoke: Invoke, arguments: list[str], code: int) -> None:
+    result = invoke(*arguments)
     assert result.code == code and "Usage: " in result.out and result.err == ""
 
 

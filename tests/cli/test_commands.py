@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from sapo_edge.backends.choose import detect
+from sapo_edge.cli.adapters import forgotten
 from sapo_edge.cli.terminal.launcher import ProgramLauncher
 from sapo_edge.config.layers import read_file
 from sapo_edge.config.settings import SETTINGS
+from sapo_edge.evaluate import Gain
+from sapo_edge.library.workspace import Workspace
+from sapo_edge.policy import Prompt
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
+from sapo_edge.tasks.general import general_source
 from tests.cli.conftest import Command
 from tests.cli.inprocess import Invoke
 from tests.cli.process import Result
+from tests.fakes import FakePolicy
 
 EVAL = ("--set", "held_out=6", "--set", "max_tokens=8", "--threads", "1")
 
@@ -61,18 +68,14 @@ def test_eval_says_when_the_adapter_was_trained_on_another_manifest(sapo: Comman
     assert "test questions of starter" in result.out and "too few questions" in result.out and "95 %" in result.out
 
 
-def test_eval_says_that_an_adapter_does_not_name_what_it_was_trained_on(
-    sapo: Command, model: Path, home: Path, tmp_path: Path
-) -> None:
+def test_eval_says_that_an_adapter_names_no_manifest(sapo: Command, model: Path, home: Path, tmp_path: Path) -> None:
     sapo("export", tmp_path / "alone", "--to", "peft", "--home", home, "--model", model).ok()
     result = sapo("eval", "--adapter", tmp_path / "alone", "--home", home, "--model", model, *EVAL, rewarded=True).ok()
     assert "may have been trained on some of these questions: it does not say on what" in result.err
 
 
 @pytest.mark.parametrize("command", ["eval", "export"])
-def test_a_bit_flipped_in_the_best_checkpoint_is_noticed(
-    sapo: Command, model: Path, home: Path, tmp_path: Path, command: str
-) -> None:
+def test_a_flipped_bit_is_noticed(sapo: Command, model: Path, home: Path, tmp_path: Path, command: str) -> None:
     best = Checkpoints(home / "state" / "runs" / "first" / "checkpoints").best()
     assert best is not None
     weights = best.directory / "adapter_model.safetensors"
@@ -230,3 +233,43 @@ def test_paths_become_absolute(invoke: Invoke, tmp_path: Path, monkeypatch: pyte
         else:
             ProgramLauncher(tmp_path / "home").set(name, value)
         assert read_file(file)[name] == stored
+
+
+SOURCE = general_source()
+TASKS = SOURCE.own_tasks()
+
+
+def test_who_forgets_general_questions_is_told(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of a model that knows all, and 15 fewer with its adapter."""
+    answers = {task.question: task.ground_truth for task in TASKS}
+
+    def answer(prompt: Prompt, _position: int) -> str:
+        known = list(answers)[15:] if policy.calls[-1].use_adapter else answers
+        return answers[question] if (question := prompt[-1].content) in known else "?"
+
+    policy = FakePolicy(answer)
+    monkeypatch.setattr(Workspace, "open_policy", lambda *_, **__: (policy, ()))
+    (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 16, "lora_alpha": 32, "peft_type": "LORA"}))
+    (tmp_path / "adapter_model.safetensors").touch()
+    command = ("eval", "--general", "--home", tmp_path / "home", "--adapter", tmp_path)
+    result = invoke(*command, "--json")
+    record = result.record
+    assert (record["manifest"], record["split"], record["may_have_seen"]) == ("general", "general", False)
+    assert (record["base"]["correct"], record["adapter"]["correct"], record["gain"]["lost"]) == (60, 45, 15)
+    assert {len(prompt) for call in policy.calls for prompt in call.prompts} == {1}, "without the training's prompt"
+    assert "has forgotten some" in result.err and "--head-start" in result.err
+    table = invoke(*command)
+    assert "15 became wrong" in table.out and "in the form asked for" not in table.out
+    for flag in (("--questions", "5"), ("--manifest", "starter")):
+        assert "has questions of its own" in invoke(*command, *flag).err
+    assert not forgotten(Gain(-0.05, -0.12, 0.02, 2, 5)) and forgotten(Gain(-0.05, -0.12, -0.01, 0, 5))
+
+
+def test_each_general_question_knows_its_answer_and_what_is_none() -> None:
+    assert len({task.question for task in TASKS}) == len(TASKS) == 60
+    answers = ["", "I don't know.", "?", '{"intent": "HassTurnOn"}', "66"]
+    for task in TASKS:
+        assert SOURCE.judge(task, task.ground_truth).right, task.question
+        if task.ref.entry in ("facts", "sums", "words"):
+            assert SOURCE.judge(task, f"It is {task.ground_truth}, I think.").right, "read leniently"
+        assert not any(SOURCE.judge(task, text).right for text in answers), task.question

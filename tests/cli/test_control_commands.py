@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 import threading
 import time
 from contextlib import ExitStack
@@ -14,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from sapo_edge.cli.answer import typed_answers
-from sapo_edge.events import CheckpointSaved, Event, HeldOut, NodeStarted, NodeStopped, Notice, Progress, RoundFinished
+from sapo_edge.events import CheckpointSaved, Event, HeldOut, NodeStarted, NodeStopped, Notice, Progress
 from sapo_edge.swarm.status import LastSeen, PeerInfo, Search, SwarmStatus
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.cli.process import assert_refused
+from tests.fakes import round_event
 from tests.swarm.joining.test_invite import HERE, PEER
 from tests.waiting import wait_until
 
@@ -166,11 +164,7 @@ def test_stop_waits_until_the_state_directory_is_free(invoke: Invoke, tmp_path: 
 PAST: list[Event] = [
     NodeStarted(model="SmolLM2", backend="cpu", time=0),
     HeldOut(round=0, accuracy=0.5, correct=5, questions=10, low=0.2, high=0.8, time=1),
-    RoundFinished(
-        round=1, reward_own=0.25, reward_external=0.75, groups=8, informative=6, own=4, external=4, tokens=9,
-        seconds_generate=1, seconds_update=1, time=2,
-    ),
-    CheckpointSaved(round=1, path="x", best=True, time=3),
+    round_event(1, reward_external=0.75, informative=6, time=2), CheckpointSaved(round=1, path="x", best=True, time=3),
     Notice(level="warning", text="odd\x1b[31m", time=4),
 ]  # fmt: skip
 
@@ -180,7 +174,7 @@ def test_logs_show_the_past_by_level(invoke: Invoke, tmp_path: Path) -> None:
         told = invoke("logs", "--home", tmp_path)
         assert [line[21:] for line in told.out.splitlines()] == [
             "started: SmolLM2; a fresh start", "held-out before training: 0.50 (5 of 10, 95 % 0.20 to 0.80)",
-            "round 1: reward 0.25, others 0.75, informative 6/8, 2.0 s", "checkpoint of round 1 saved, the best so far",
+            "round 1: reward 0.25, others 0.75, informative 6/8, 4.0 s", "checkpoint of round 1 saved, the best so far",
             "warning: odd\\x1b[31m",
         ]  # fmt: skip
         warnings = invoke("logs", "--level", "warning", "--json", "--home", tmp_path)
@@ -224,8 +218,3 @@ def test_status_is_renewed_until_it_is_ended(invoke: Invoke, tmp_path: Path, mon
         told = invoke("status", "--watch", "--json", "--home", tmp_path)
     assert told.code == 130 and waits == [2.0] * 3
     assert [json.loads(line)["round"] for line in told.out.splitlines()] == [12, 13, 14]
-
-
-def test_the_end_of_a_line_that_is_too_long_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("x" * 20_000 + "\nfine\n\n"))
-    assert typed_answers() == ["fine"]

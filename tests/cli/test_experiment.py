@@ -195,12 +195,6 @@ def test_without_a_terminal_a_line_comes_each_minute_and_for_each_finished_swarm
     ]  # fmt: skip
 
 
-def test_a_report_needs_results(invoke: Invoke, plan: Path, model: Path, tmp_path: Path) -> None:
-    nothing = invoke("experiment", "--plan", plan, "--model", model, "--to", tmp_path / "none", "--report")
-    assert nothing.code == 1 and "no swarm of this plan is finished in" in nothing.err
-    assert not (tmp_path / "none").exists()
-
-
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--scale", "tinny"], "there is no scale tinny; did you mean tiny?"),
     (["--setting", "mixd"], "there is no setting mixd; did you mean mixed?"),
@@ -211,6 +205,7 @@ def test_a_report_needs_results(invoke: Invoke, plan: Path, model: Path, tmp_pat
     (["--model", "nowhere.gguf", "--setting", "hard"], "there is no model hard: only the scale tiny has several"),
     (["--plan", "nowhere.toml"], "can't read nowhere.toml: No such file or directory"),
     (["--plan", "plan.toml", "--scale", "tiny"], "--plan and --scale are both given"), (["--seeds", "0"], "--seeds"),
+    (["--report"], "no swarm of this plan is finished in"),
 ])  # fmt: skip
 def test_what_cannot_be_run_is_said_in_one_line(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
@@ -219,6 +214,7 @@ def test_what_cannot_be_run_is_said_in_one_line(
     refused = invoke("experiment", "--no-plots", "--to", tmp_path / "results", *arguments)
     assert refused.code in (1, 2) and refused.out == "", refused.err
     assert refused.err.startswith("sapo: ") and message in refused.err and len(refused.err.splitlines()) == 1
+    assert "--report" not in arguments or not (tmp_path / "results").exists()
 
 
 def test_a_list_shows_what_would_run(invoke: Invoke) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import importlib.util
 import json
 import sys
 import tempfile
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from sapo_edge.cli import output
 from sapo_edge.cli.terminal import launcher as launcher_module
 from sapo_edge.cli.terminal.launcher import ProgramLauncher
 from sapo_edge.cli.terminal.processes import CommandJob
@@ -27,7 +29,6 @@ from sapo_edge.errors import ConfigError, ExitCode, SapoError, StateError
 from sapo_edge.events import HeldOut
 from sapo_edge.service import systemd
 from sapo_edge.service.systemd import Systemd
-from sapo_edge.state import durable
 from sapo_edge.state.consent import agreed_to_share, read_consent
 from sapo_edge.state.journal import Journal
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
@@ -39,8 +40,7 @@ from sapo_edge.tui import app as tui_app
 from sapo_edge.tui.node.launcher import Choices, Consent, Launcher
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.fakes import round_event
-from tests.unit.service.plans import plan
-from tests.unit.service.test_systemd import Commands
+from tests.unit.service.test_systemd import Commands, plan
 
 STARTER = load_manifest("starter")
 PRIVATE = Swarm.of(STARTER, key=bytes(range(32)))
@@ -101,13 +101,9 @@ def test_a_problem_has_its_remedy(launcher: ProgramLauncher, tmp_path: Path, mon
 
 
 def test_no_start_without_a_library(launcher: ProgramLauncher, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import importlib.util
-
     known = importlib.util.find_spec
     monkeypatch.setenv("SAPO_EDGE_MODEL", str(model))
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *more: known(name, *more) if name != "torch" else None
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == "torch" else known(name))
     found = launcher.findings()
     (row,) = [row for row in found.rows if row.name == "Torch"]
     assert not row.good and "pip install 'torch>=" in row.reason and "not installed" in found.blocked
@@ -168,6 +164,10 @@ def test_own_questions_stay_private(launcher: ProgramLauncher, tmp_path: Path, m
 
 
 def test_a_joined_swarm_stays_until_another_network_is_chosen(launcher: ProgramLauncher) -> None:
+    def is_in_the_open_swarm() -> bool:
+        current = Membership(launcher.paths.state).current
+        return current is not None and current.id == Swarm.of(STARTER).id
+
     Membership(launcher.paths.state).join(PRIVATE)
     assert launcher.choices() == Choices("joined", "starter")
     launcher.accept(Consent(threads=2))
@@ -177,15 +177,13 @@ def test_a_joined_swarm_stays_until_another_network_is_chosen(launcher: ProgramL
     launcher.accept(Consent("joined"))
     assert launcher.choices() == Choices("joined", "starter", 2)
     launcher.accept(Consent("swarm"))
-    current = Membership(launcher.paths.state).current
-    assert current is not None and current.id == Swarm.of(STARTER).id and launcher.choices() == Choices(threads=2)
+    assert is_in_the_open_swarm() and launcher.choices() == Choices(threads=2)
     launcher.paths.create()
     Membership(launcher.paths.state).leave()
     launcher.accept(Consent())
     assert Membership(launcher.paths.state).alone and launcher.choices().network == "solo"
     launcher.accept(Consent("swarm"))
-    membership = Membership(launcher.paths.state)
-    assert membership.current is not None and membership.current.id == Swarm.of(STARTER).id
+    assert is_in_the_open_swarm()
 
 
 def test_an_overridden_change_is_an_error(launcher: ProgramLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,12 +216,9 @@ def test_failed_consent_changes_no_file(launcher: ProgramLauncher, monkeypatch: 
     before = {file: file.read_bytes() for file in (paths.config_file, paths.state / "swarms.json")}
     invite = PRIVATE.to_line()
     if step == "consent":
-        write_file = durable.write_atomically
 
         def fill(path: Path, data: bytes) -> None:
-            if path == paths.consent:
-                raise OSError(28, "no space left")
-            write_file(path, data)
+            raise OSError(errno.ENOSPC, "no space left")
 
         monkeypatch.setattr("sapo_edge.state.consent.write_atomically", fill)
     if step == "settings":
@@ -370,8 +365,6 @@ def test_news_begin_where_somebody_looked_last(launcher: ProgramLauncher) -> Non
 def test_without_a_terminal_there_is_help_and_the_code_of_wrong_usage(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stdin: bool, stdout: bool
 ) -> None:
-    from sapo_edge.cli import output
-
     monkeypatch.setattr(output, "_is_terminal", lambda stream: stdin if stream is sys.stdin else stdout)
     for arguments in ([], ["--home", str(tmp_path)]):
         told = invoke(*arguments)
@@ -380,8 +373,6 @@ def test_without_a_terminal_there_is_help_and_the_code_of_wrong_usage(
 
 
 def test_on_a_terminal_there_is_the_app(invoke: Invoke, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from sapo_edge.cli import output
-
     made: list[Launcher] = []
     looked: list[bool] = []
 

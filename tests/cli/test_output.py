@@ -1,23 +1,33 @@
-"""What marks a line for systemd's journal."""
+"""What people expect of a command line: completion, an editor, tables, text to paste, marks for systemd's journal."""
 
 from __future__ import annotations
 
+import csv
 import io
 import os
+import re
 import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from sapo_edge.care.sensors import OthersLoad
+from sapo_edge.cli.commands import GROUPS, PLACES
 from sapo_edge.cli.main import main
 from sapo_edge.cli.run import _print_result
-from sapo_edge.events import NodeStopped
-from sapo_edge.library.session import Outcome
+from sapo_edge.events import NodeStarted, NodeStopped, Paused
+from sapo_edge.library.narrator import Narrator
+from sapo_edge.library.session import Outcome, _others
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.logs import priority
+from tests.cli.inprocess import Invoke
+from tests.cli.process import Result, assert_refused, python
+from tests.fakes import round_event
 
 
 def test_only_the_journal_gets_priorities(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,3 +76,135 @@ def test_what_is_no_text_is_read_and_printed_all_the_same(tmp_path: Path, monkey
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 2
+
+
+def test_the_time_left_counts_rounds_alone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with Narrator(21) as narrator:
+        narrator(NodeStarted(model="m", backend="b"))
+        now += 1080  # the head start, and the held-out questions before training
+        for number, seconds in ((1, 4.0), (2, 6.0)):
+            now += seconds
+            narrator(round_event(number))
+    left = [line.split("  ")[-1] for line in capsys.readouterr().err.splitlines() if "left" in line]
+    assert left == ["1 min 20 s left", "1 min 35 s left"], "20 rounds of 4 s, then 19 of 5"
+
+
+def test_a_start_that_takes_long_still_says_that_other_programs_take_the_processor() -> None:
+    class Load(OthersLoad):
+        readings: ClassVar[list[float | None]] = [None, 80.0]
+
+        def percent(self) -> float | None:
+            return self.readings.pop(0)
+
+    assert _others(Load(), 0.01) == 80.0
+
+
+@pytest.mark.parametrize(("reward", "informative", "groups", "advice"), [
+    (0.0, 0, 8, "right answers are known"), (1.0, 0, 8, "harder questions"), (0.0, 1, 8, ""), (0.0, 0, 0, ""),
+])  # fmt: skip
+def test_a_run_that_learns_nothing_says_so_and_what_may_help(
+    reward: float, informative: int, groups: int, advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Narrator(0) as tell:
+        for number in range(1, 7):
+            tell(round_event(number, reward_own=reward, informative=informative, groups=groups))
+    lines = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("round")]
+    assert len(lines) == (2 if advice else 0) and all(advice in line for line in lines)
+
+
+def test_pauses_are_told_and_not_counted(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with Narrator(4) as tell:
+        tell(NodeStarted(model="m", backend="b"))
+        now += 10
+        tell(Paused(reasons=("on battery (71 %)",)))
+        now += 3600
+        tell(Paused(reasons=("on battery (70 %)", "asked to pause")))
+        now += 3600
+        tell(Paused(reasons=()))
+        now += 10
+        tell(round_event(1, seconds_generate=16, seconds_update=4))
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[2:5] == ["paused: on battery (71 %)", "paused: on battery (70 %), asked to pause", "resumed"]
+    # Three rounds of 20 seconds of work each, two hours of pause left out.
+    assert lines[5].endswith("1 min 0 s left")
+
+
+@pytest.mark.parametrize(("typed", "expected"), [
+    ("sapo servi", ["service"]), ("sapo service in", ["install"]),
+    ("sapo config ", ["edit", "get", "set", "show", "validate"]),
+])  # fmt: skip
+def test_the_shell_completes_commands(tmp_path: Path, typed: str, expected: list[str]) -> None:
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" ")), "_SAPO_COMPLETE": "complete_bash"}
+    assert sorted(python("-m", "sapo_edge", directory=tmp_path, **words).out.split()) == expected
+
+
+def test_one_setting_for_scripts(invoke: Invoke, tmp_path: Path) -> None:
+    invoke("config", "set", "own", "6", "--home", tmp_path)
+    assert invoke("config", "get", "own", "--home", tmp_path).out == "6\n"
+    assert invoke("config", "get", "learning-rate", "--home", tmp_path).out == "0.0002\n"
+    assert invoke("config", "get", "seed", "--home", tmp_path).out == "\n"
+    assert_refused(invoke("config", "get", "onw", "--home", tmp_path), 2, "own")
+
+
+def editor(tmp_path: Path, text: str, code: int = 0) -> str:
+    """A program that writes a text into the file that it is given."""
+    script = tmp_path / "my editor.py"
+    script.write_text(f"import sys\nopen(sys.argv[1], 'a').write({text!r})\nsys.exit({code})\n")
+    return f"{sys.executable} '{script}'"
+
+
+def test_what_is_edited_holds_if_it_is_valid(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, draft = tmp_path / "config" / "config.toml", tmp_path / "config" / "config.draft.toml"
+
+    def edit(general: str = editor(tmp_path, ""), visual: str = "") -> Result:
+        monkeypatch.setenv("EDITOR", general)
+        monkeypatch.setenv("VISUAL", visual)
+        return invoke("config", "edit", "--home", tmp_path)
+
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", editor(tmp_path, "# mine\nown = 6\n"))
+    result = invoke("config", "edit", "--home", tmp_path)
+    assert result.code == 0 and result.out == f"{file}\n" and file.read_text() == "# mine\nown = 6\n"
+    assert_refused(edit(editor(tmp_path, "answers = 'x'\n")), 2, "answers", "kept for the next")
+    assert file.read_text() == "# mine\nown = 6\n" and draft.read_text().endswith("answers = 'x'\n")
+    draft.write_text("own = 7\n")
+    assert edit("/no/such/other", editor(tmp_path, "rank = 8\n")).code == 0
+    assert file.read_text() == "own = 7\nrank = 8\n" and not draft.exists()
+    wrong = edit(visual=editor(tmp_path, "own = 6\n", code=1))
+    assert_refused(wrong, 1, "ended with code 1", "config.draft.toml")
+    assert_refused(edit(visual="/no/such/editor"), 2, "set EDITOR")
+    assert_refused(edit(visual="my 'editor"), 2, "No closing quotation", "set EDITOR")
+    assert_refused(edit("/no/such/other", visual=" "), 2, "/no/such/other", "set EDITOR")
+    assert file.read_text() == "own = 7\nrank = 8\n"
+    refused = draft.read_text()
+    invoke("config", "set", "own", "9", "--home", tmp_path).ok()
+    assert "config.draft.old" in edit(editor(tmp_path, "nice = 3\n"), visual=" ").ok().err
+    assert file.read_text() == "own = 9\nrank = 8\nnice = 3\n" and draft.with_suffix(".old").read_text() == refused
+
+
+def test_rounds_as_a_table(invoke: Invoke, trained: tuple[Path, Result], tmp_path: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(invoke("history", "--home", trained[0]).out)))
+    rounds = trained[1].named("round")
+    assert [int(row["round"]) for row in rows] == [1, 2, 3, 4, 5]
+    assert [float(row["reward_own"]) for row in rows] == [event["reward_own"] for event in rounds]
+    accuracies = {event["round"]: event["accuracy"] for event in trained[1].named("held_out")}
+    del accuracies[0]
+    assert {int(row["round"]): float(row["held_out"]) for row in rows if row["held_out"]} == accuracies
+    assert rows[0]["time"].endswith("+00:00") and rows[0]["reward_external"] == ""
+    assert_refused(invoke("history", "--home", tmp_path), 3, "no node has run here yet")
+
+
+def test_the_help_lists_commands_under_what_they_are_for(invoke: Invoke) -> None:
+    headings: list[str] = []
+    commands: dict[str, list[str]] = {}
+    for line in invoke("--help").out.splitlines():
+        if match := re.match(r"╭─ (.+?) ─", line):
+            headings.append(match[1])
+        elif (match := re.match(r"│ ([a-z]+) ", line)) and headings[-1] != "Options":
+            commands.setdefault(headings[-1], []).append(match[1])
+    assert commands == {title: list(group) for title, group in GROUPS.items()}
+    assert max(map(len, commands.values())) <= 11 and sum(map(len, commands.values())) == len(PLACES)

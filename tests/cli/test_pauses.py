@@ -6,8 +6,7 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -30,53 +29,33 @@ pauses.AutoPause = functools.partial(pauses.AutoPause, interval={INTERVAL})
 """
 
 
-@contextmanager
-def node(model: Path, home: Path, *more: str) -> Iterator[Callable[[Callable[[dict[str, Any]], bool]], dict[str, Any]]]:
-    """A running node; gives a function that waits for the next event that meets a condition."""
-    with fork(*quick(model, home, "--solo", "--json", *more), directory=home, before=IMPATIENT) as process:
+def test_a_node_pauses_in_quiet_hours_until_the_user_resumes_it_or_changes_them(model: Path, tmp_path: Path) -> None:
+    begin, end = (f"{datetime.now() + timedelta(hours=hours):%H:%M}" for hours in (-1, 1))
+    hours, quiet = f"{begin}-{end}", [f"quiet hours until {end}"]
+    arguments = quick(model, tmp_path, "--solo", "--json", "--set", f"quiet_hours={hours}")
+    with fork(*arguments, directory=tmp_path, before=IMPATIENT) as process, ExitStack() as closing:
+        closing.callback(process.kill)
         watchdog = threading.Timer(WAIT, process.kill)
         watchdog.start()
+        closing.callback(watchdog.cancel)
 
-        def following(condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-            return next(event for event in map(json.loads, process.stdout) if condition(event))
-
-        try:
-            yield following
-            process.send_signal(signal.SIGINT)
-            process.stdout.read()
-            assert process.wait(WAIT) == 0
-        finally:
-            watchdog.cancel()
-            process.kill()
-
-
-def hours_around_now() -> tuple[str, str]:
-    """Quiet hours that began an hour ago, and when they end."""
-    now = datetime.now()
-    end = f"{now + timedelta(hours=1):%H:%M}"
-    return f"{now - timedelta(hours=1):%H:%M}-{end}", end
-
-
-def test_a_node_pauses_in_quiet_hours_until_the_user_resumes_it_or_changes_them(model: Path, tmp_path: Path) -> None:
-    hours, end = hours_around_now()
-    quiet = [f"quiet hours until {end}"]
-    with node(model, tmp_path, "--set", f"quiet_hours={hours}") as following:
-
-        def pause() -> dict[str, Any]:
-            return following(lambda event: event["event"] == "paused")
+        def following(name: str, after: float = 0.0) -> dict[str, Any]:
+            """The next event of this name and after this moment."""
+            events = map(json.loads, process.stdout)
+            return next(event for event in events if event["event"] == name and event["time"] > after)
 
         def rounds_after(moment: float) -> None:
             """Rounds finish for longer than two looks."""
-            following(lambda event: event["event"] == "round" and event["time"] > moment + 2.5 * INTERVAL)
+            following("round", moment + 2.5 * INTERVAL)
 
-        started = following(lambda event: event["event"] == "node_started")
+        started = following("node_started")
         assert f"to {end}; `sapo resume` overrules that" in " ".join(started["reasons"])
-        assert pause()["reasons"] == quiet
+        assert following("paused")["reasons"] == quiet
         with connect(Paths.default(tmp_path)) as client:
             told = client.request("status")
             assert (told["state"], told["paused"]) == ("paused", quiet)
             client.request("resume")
-            resumed = pause()
+            resumed = following("paused")
             assert resumed["reasons"] == []
             rounds_after(resumed["time"])
             assert client.request("status")["paused"] == []
@@ -87,7 +66,10 @@ def test_a_node_pauses_in_quiet_hours_until_the_user_resumes_it_or_changes_them(
             rounds_after(time.time())
             for value, reasons in ((hours, quiet), ("", [])):
                 client.request("settings", {"quiet_hours": value})
-                assert pause()["reasons"] == reasons
+                assert following("paused")["reasons"] == reasons
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        assert process.wait(WAIT) == 0
 
 
 def test_only_run_lowers_its_priority(sapo: Command, model: Path, tmp_path: Path) -> None:

@@ -1,10 +1,14 @@
-"""`sapo run`: its output, its ends, and what a kill leaves."""
+"""`sapo run`: its output, its ends, what signals do, and what a kill leaves."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import subprocess
+import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +17,10 @@ from typing import Any, cast
 import pytest
 
 from sapo_edge import events
+from sapo_edge.care.stop import Stop
 from sapo_edge.config.settings import Settings
 from sapo_edge.library.session import open_transport
+from sapo_edge.library.signals import StopSignals
 from sapo_edge.library.workspace import Workspace
 from sapo_edge.room import Room
 from sapo_edge.state.lock import StateLock
@@ -28,6 +34,7 @@ from tests.cli.conftest import Command, checkpoints, quick
 from tests.cli.inprocess import FakeNode, running
 from tests.cli.process import Result, assert_refused, run, start
 from tests.defences.defence import fails_without
+from tests.unit.library.test_curves import scalars
 
 WEIGHTS = ("adapter_model.safetensors", "optimizer.safetensors")
 
@@ -196,3 +203,88 @@ def test_the_swarm_of_a_node_accepts_what_its_rounds_allow(tmp_path: Path, monke
 def test_a_node_that_is_killed_loses_at_most_its_round_and_trains_on_nothing_twice(tmp_path: Path) -> None:
     """At a few random instants; `python -m tests.cli.kills` does it 50 times."""
     assert kills.run(tmp_path, 3, seed=1) > 2
+
+
+def test_a_run_with_curves_writes_figures_of_its_rounds(sapo: Command, model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    home = tmp_path / "home"
+    arguments = [*quick(model, home, "--solo", "--json", "--set", "curves=tensorboard"), "--rounds"]
+    ran = sapo(*arguments, "2", rewarded=True)
+    assert ran.code == 0 and not [event for event in ran.named("notice") if "curves" in event["text"]], ran.err
+    assert "curves: tensorboard keeps figures" in " ".join(ran.named("node_started")[0]["reasons"])
+    places = home / "state" / "curves"
+    (directory,) = (places / "tensorboard").iterdir()
+    rewards = {step: value for tag, step, value in scalars(directory) if tag == "reward/own"}
+    assert directory.name.startswith("starter-first-")
+    assert rewards == pytest.approx({event["round"]: event["reward_own"] for event in ran.named("round")})
+    # One that can't be opened is told, and rounds go on.
+    shutil.rmtree(places)
+    places.write_text("in the way")
+    ran = sapo(*arguments, "3", rewarded=True)
+    assert ran.code == 0 and [event["round"] for event in ran.named("round")] == [3]
+    (told,) = [event for event in ran.named("notice") if "curves" in event["text"]]
+    assert told["level"] == "warning" and told["text"].startswith("no curves: tensorboard can't be opened: ")
+    assert told["text"].endswith('or set curves = ""')
+
+
+INT, TERM, HUP = signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+
+
+@pytest.mark.parametrize(("sent", "immediate", "lines"), [
+    ([(0.0, INT)], False, 1), ([(0.0, INT), (0.001, INT)], False, 1),
+    ([(0.0, INT), (0.9, TERM), (0.99, INT)], False, 1), ([(0.0, INT), (1.1, INT)], True, 1),
+    ([(0.0, INT), (0.5, INT), (1.1, TERM)], True, 1), ([(0.0, TERM), (5.0, TERM)], True, 1),
+    ([(0.0, HUP), (0.001, HUP), (60.0, HUP)], False, 1), ([(0.0, INT), (60.0, HUP)], False, 1),
+    ([(0.0, HUP), (0.001, TERM)], False, 2), ([(0.0, HUP), (60.0, TERM)], False, 2),
+    ([(0.0, HUP), (60.0, TERM), (62.0, INT)], True, 2),
+])  # fmt: skip
+def test_only_a_later_second_ctrl_c_or_sigterm_stops_immediately(
+    monkeypatch: pytest.MonkeyPatch, sent: list[tuple[float, int]], immediate: bool, lines: int
+) -> None:
+    stop = Stop()
+    said: list[str] = []
+    handler = StopSignals(stop, said.append)
+    for seconds, number in sent:
+        monkeypatch.setattr(time, "monotonic", lambda now=seconds: now)
+        handler(number, None)
+    assert stop.finish.is_set() and stop.is_immediate is immediate and len(said) == lines
+
+
+def test_a_closed_terminal_does_not_keep_a_signal_from_stopping_the_node() -> None:
+    def fail(_text: str) -> None:
+        raise OSError
+
+    stop = Stop()
+    StopSignals(stop, fail)(HUP, None)
+    assert stop.finish.is_set()
+
+
+IGNORING = """
+import os, signal, sys
+from sapo_edge.care.stop import Stop
+from sapo_edge.library.signals import StopSignals
+ignored = int(sys.argv[1])
+for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
+    signal.signal(number, signal.SIG_IGN if number == ignored else signal.SIG_DFL)
+stop = Stop()
+StopSignals(stop, lambda text: None).install()
+os.kill(os.getpid(), ignored or signal.SIGHUP)
+open(sys.argv[2], "w").write(str(stop.finish.wait(0.1)))
+"""
+"""Ignores a signal, as a program that started this one did, and tells whether it ends the node."""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Unix only")
+@pytest.mark.parametrize(("ignored", "terminal", "ends"), [
+    (HUP, False, False), (TERM, False, False), (INT, False, True), (INT, True, False), (None, False, True),
+])  # fmt: skip
+def test_an_ignored_signal_stays_so(tmp_path: Path, ignored: signal.Signals | None, terminal: bool, ends: bool) -> None:
+    """SIGINT aside: without a terminal nobody presses Ctrl-C by accident."""
+    command = [sys.executable, "-c", IGNORING, str(int(ignored or 0)), str(tmp_path / "ended")]
+    if terminal:
+        import pty
+
+        assert pty.spawn(command, lambda _: b"", lambda _: b"") == 0
+    else:
+        subprocess.run(command, timeout=60, check=True, start_new_session=True)
+    assert (tmp_path / "ended").read_text() == str(ends)

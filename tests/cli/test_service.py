@@ -1,4 +1,4 @@
-"""`sapo service` without a service manager, and a node under one that the test is."""
+"""Machines without a screen: `sapo setup` and `sapo service`, and a node under a supervisor that the test is."""
 
 from __future__ import annotations
 
@@ -7,22 +7,25 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from sapo_edge.backends.machine import memory
 from sapo_edge.cli import service
+from sapo_edge.config.layers import resolve
+from sapo_edge.config.settings import SETTINGS
+from sapo_edge.doctor.profile import LARGE, MIB, PROFILES, choose_profile
 from sapo_edge.service.systemd import Systemd
 from sapo_edge.state.consent import write_consent
 from sapo_edge.state.lock import StateLock
-from sapo_edge.state.paths import Paths
-from tests.cli.conftest import quick
+from sapo_edge.state.paths import HOME_VARIABLE, Paths
+from sapo_edge.swarm.joining.membership import Membership
+from tests.cli.conftest import checkpoints, quick
 from tests.cli.inprocess import Invoke
 from tests.cli.process import assert_refused, fork
-from tests.unit.service.plans import plan
-from tests.unit.service.test_systemd import Commands
+from tests.unit.service.test_systemd import Commands, plan
 
 SECONDS = 90
 
@@ -125,9 +128,7 @@ def test_a_program_that_its_user_cannot_reach_is_refused(
     assert commands.run == [] and not (tmp_path / "home").exists()
 
 
-def test_what_root_prepared_is_the_users_and_what_it_links_to_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_root_made_is_the_users_and_what_it_links_to_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The user of a service may replace what is in its home before root installs the service again."""
     system = plan(tmp_path / "home", user="sapo-edge")
     state, chowned = system.paths.state, set[int]()
@@ -149,46 +150,102 @@ def test_what_root_prepared_is_the_users_and_what_it_links_to_not(
     assert chowned == {file.lstat().st_ino for file in given} and not (tmp_path / "shadow").read_bytes()
 
 
-class Supervisor:
-    """What systemd is for a node: starts it, listens to it, and counts it as dead without an answer."""
+def test_a_node_reports_to_its_supervisor_from_its_start_to_its_end(model: Path, tmp_path: Path) -> None:
+    variables = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "4000000"}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(variables["NOTIFY_SOCKET"])
+        supervisor.settimeout(SECONDS)
+        before, until = f"import os; os.environ.update({variables!r})", time.monotonic() + SECONDS
+        node = fork(*quick(model, tmp_path / "home", "--set", "held_out=0"), directory=tmp_path, before=before)
 
-    def __init__(self, path: Path, command: list[str | Path], directory: Path) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.bind(str(path))
-        self._socket.settimeout(SECONDS)
-        self._command, self._directory = command, directory
-        self._variables = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "4000000", "SAPO_EDGE_NETWORK": "solo"}
+        def heard(begin: str) -> str:
+            """The next message that begins so."""
+            while not (message := supervisor.recv(4096).decode()).startswith(begin):
+                assert time.monotonic() < until, f"the node did not say {begin}"
+            return message
 
-    def start(self) -> int:
-        before = f"import os; os.environ.update({self._variables!r})"
-        self.node = fork(*self._command, directory=self._directory, before=before)
-        return self.node.pid
-
-    def wait_for(self, wanted: Callable[[str], bool]) -> str:
-        """The first message that is wanted."""
-        until = time.monotonic() + SECONDS
-        while time.monotonic() < until:
-            message = self._socket.recv(4096).decode()
-            if wanted(message):
-                return message
-        raise AssertionError("the node did not say it")
+        assert heard("READY") == "READY=1" and heard("WATCHDOG") == "WATCHDOG=1" and heard("STATUS=round ")
+        node.send_signal(signal.SIGTERM)
+        assert "EXTEND_TIMEOUT_USEC=" in heard("STOPPING=1") and node.wait(SECONDS) == 0
+    assert checkpoints(tmp_path / "home")
 
 
-def test_a_node_reports_to_its_supervisor_through_kills_to_the_end(model: Path, tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    supervisor = Supervisor(tmp_path / "notify", quick(model, home, "--set", "held_out=0"), tmp_path)
-    rounds = []
+PEER = "12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "name"), [(430, "512mb"), (920, "1gb"), (1900, "2gb"), (3790, "4gb"), (7800, "8gb"), (15_900, "")]
+)
+def test_the_profile_follows_the_memory_that_such_a_machine_shows(megabytes: int, name: str) -> None:
+    assert choose_profile(megabytes * MIB) == name
+
+
+def test_profiles_are_settings_that_exist_and_go_together() -> None:
+    for profile in PROFILES.values():
+        resolved = resolve(dict(profile.settings), environ={})
+        assert all(getattr(resolved.settings, name) == value for name, value in profile.settings.items())
+        assert all(value != SETTINGS[name].default for name, value in profile.settings.items()), "no more than needed"
+    assert [profile.memory for profile in PROFILES.values()] == sorted({p.memory for p in PROFILES.values()})
+    assert choose_profile(LARGE) == ""
+
+
+def test_one_file_makes_ten_nodes(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SAPO_EDGE_NETWORK", raising=False)
+    monkeypatch.setattr(memory, "total_memory", lambda: 1900 * MIB)
+    founder = tmp_path / "founder"
+    address = f"/ip4/192.0.2.1/tcp/4001/p2p/{PEER}"
+    invoke("swarm", "create", "starter", "--private", "--bootstrap", address, "--home", founder)
+    invite = invoke("swarm", "invite", "--home", founder).out.strip().splitlines()[-1]
+    file = tmp_path / "sapo.toml"
+    file.write_text(f'invite = "{invite}"\n[settings]\nconsent = "given"\nown = 3\nmax_temperature = 75\n')
     for number in range(2):
-        pid = supervisor.start()
-        supervisor.wait_for(lambda message: message == "READY=1")
-        supervisor.wait_for(lambda message: message == "WATCHDOG=1")
-        status = supervisor.wait_for(lambda message: message.startswith("STATUS=round "))
-        rounds.append(int(status.split()[1].rstrip(":")))
-        if number == 0:
-            os.kill(pid, signal.SIGKILL)
-            assert supervisor.node.wait(SECONDS) == -signal.SIGKILL
-    assert rounds[1] >= rounds[0], "it continued"
-    os.kill(pid, signal.SIGTERM)
-    end = supervisor.wait_for(lambda message: message.startswith("STOPPING=1"))
-    assert "EXTEND_TIMEOUT_USEC=" in end and supervisor.node.wait(SECONDS) == 0
-    assert list((home / "state" / "runs" / "first" / "checkpoints").glob("round-*"))
+        home = tmp_path / f"pi{number}"
+        result = invoke("setup", file, "--home", home).ok()
+        assert "profile 2gb" in result.err and "joined starter" in result.out
+        settings = resolve(file=Paths.default(home).config_file, environ={}).settings
+        assert (settings.own, settings.rank, settings.consent, settings.max_temperature) == (3, 8, "given", 75)
+        current = Membership(Paths.default(home).state).current
+        assert current is not None and current.is_private
+        assert not Paths.default(home).identity.exists(), "each machine makes its own"
+        before = Paths.default(home).config_file.stat().st_mtime_ns
+        assert invoke("setup", file, "--home", home).out == ""
+        assert Paths.default(home).config_file.stat().st_mtime_ns == before, "nothing is written a second time"
+
+
+def test_a_systems_service_gets_its_settings(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed: list[dict[str, object]] = []
+    monkeypatch.delenv(HOME_VARIABLE, raising=False)
+    monkeypatch.setattr(service, "SYSTEM_HOME", tmp_path / "system")
+    monkeypatch.setattr(service, "install", lambda **options: installed.append(options))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sapo.toml").write_text('service = "system"\nprofile = "1gb"\n[settings]\nmodel = "tiny.gguf"\n')
+    assert invoke("setup", tmp_path / "sapo.toml").code == 0
+    assert installed == [{"system": True, "home": tmp_path / "system"}]
+    settings = resolve(file=tmp_path / "system" / "config" / "config.toml", environ={}).settings
+    assert settings.role == "generator" and settings.model == str(tmp_path / "tiny.gguf")
+
+
+@pytest.mark.parametrize(("text", "part"), [
+    ("own = 6", "'own' is not understood"), ("[settings]\nonw = 6", "onw"), ("[settings]\nown = 0", "own"),
+    ("settings = 1", "settings"), ("profile = 1", "profile"), ('service = "all"', "none, user, system"),
+    ("x", "can't be used"), ('invite = "hello"', "invite"), ("a" * 70_000, "more than"),
+])  # fmt: skip
+def test_a_wrong_file_is_refused(invoke: Invoke, tmp_path: Path, text: str, part: str) -> None:
+    (tmp_path / "sapo.toml").write_text(f"{text}\n")
+    result = invoke("setup", tmp_path / "sapo.toml", "--home", tmp_path / "home")
+    assert result.code in (1, 2) and part in result.err and "Traceback" not in result.err
+
+
+def test_settings_are_written_all_or_none(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, home = tmp_path / "sapo.toml", tmp_path / "home"
+    file.write_text('profile = "none"\n[settings]\nown = 2\n')
+    invoke("setup", file, "--home", home).ok()
+    before = Paths.default(home).config_file.read_text()
+    file.write_text('profile = "none"\n[settings]\nshare = 16\nanswers = 0\n')
+    assert_refused(invoke("setup", file, "--home", home), 2, "answers = 0 (set-up)")
+    assert Paths.default(home).config_file.read_text() == before
+    monkeypatch.setenv("SAPO_EDGE_PROFILE", "1gb")
+    assert invoke("setup", "--home", tmp_path).code == 0
+    assert invoke("config", "get", "role", "--home", tmp_path).out == "generator\n", "and it is no wrong setting"
+    monkeypatch.setenv("SAPO_EDGE_PROFILE", "3gb")
+    assert_refused(invoke("setup", "--home", tmp_path), 2, "512mb, 1gb")

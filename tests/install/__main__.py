@@ -83,18 +83,15 @@ class Clean:
         if done.returncode:
             sys.exit(f"{step} failed: {' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
         used = after.children_user + after.children_system - before.children_user - before.children_system
-        self.rows.append((step, seconds, used, megabytes(weigh) if weigh is not None else 0.0))
-        print(row(*self.rows[-1]), flush=True)
+        weight = megabytes(weigh) if weigh is not None else 0.0
+        self.rows.append((step, seconds, used, weight))
+        print(f"| {step} | {seconds:.0f} | {used:.0f} | {f'{weight:.0f}' if weight else ''} |", flush=True)
         return done.stdout
 
     def place(self) -> list[str]:
         """Options of pip that name the wheels to install one with, and the versions that the tests passed with."""
         links = [word for link in (str(self.wheels), *self.links) for word in ("--find-links", link)]
         return [*links, "-c", str(ROOT / "constraints.txt")]
-
-
-def row(step: str, seconds: float, used: float, weight: float) -> str:
-    return f"| {step} | {seconds:.0f} | {used:.0f} | {f'{weight:.0f}' if weight else ''} |"
 
 
 def release(clean: Clean) -> None:
@@ -131,29 +128,15 @@ def pipx(clean: Clean) -> None:
     """Install with pipx, which finds no uv, over the version before, learn, export, remove."""
     clean.add("pipx")
     assert shutil.which("uv", path=clean.environment["PATH"]) is None, "pipx takes this uv: name pipx first"
-    environment = clean.directory / "home/.local/share/pipx/venvs/sapo-edge"
-
-    def install(step: str, wheel: Path, *options: str) -> None:
-        clean.run(
-            step, "pipx", "install", *options, f"{wheel}{EXTRAS}",
-            f"--pip-args=--no-compile {' '.join(clean.place())}", weigh=environment,
-        )  # fmt: skip
-
-    _live(clean, "pipx", install, ("pipx", "uninstall", "sapo-edge"), environment)
+    options = (f"--pip-args=--no-compile {' '.join(clean.place())}",)
+    _live(clean, "pipx", options, clean.directory / "home/.local/share/pipx/venvs/sapo-edge")
 
 
 def uv(clean: Clean) -> None:
     """The same with uv."""
     clean.add("uv")
-    environment = clean.directory / "home/.local/share/uv/tools/sapo-edge"
-
-    def install(step: str, wheel: Path, *options: str) -> None:
-        python = ("--python", sys.executable)
-        clean.run(
-            step, "uv", "tool", "install", *python, *clean.place(), *options, f"{wheel}{EXTRAS}", weigh=environment
-        )  # fmt: skip
-
-    _live(clean, "uv tool", install, ("uv", "tool", "uninstall", "sapo-edge"), environment)
+    options = ("--python", sys.executable, *clean.place())
+    _live(clean, "uv tool", options, clean.directory / "home/.local/share/uv/tools/sapo-edge")
 
 
 def sdist(clean: Clean) -> None:
@@ -170,8 +153,13 @@ def sdist(clean: Clean) -> None:
     clean.run("sdist: its first round", sapo, "run", *QUICK, "--home", home, weigh=environment)
 
 
-def _live(clean: Clean, tool: str, install: Callable[..., None], removal: tuple[str, ...], environment: Path) -> None:
-    """What an owner does with the program from its installation to its removal."""
+def _live(clean: Clean, tool: str, options: tuple[str, ...], environment: Path) -> None:
+    """What an owner does with the program from its installation with these options to its removal."""
+
+    def install(step: str, wheel: Path, *more: str) -> None:
+        clean.run(step, *tool.split(), "install", *options, *more, f"{wheel}{EXTRAS}", weigh=environment)
+
+    removal = (*tool.split(), "uninstall", "sapo-edge")
     (wheel,) = (path for path in clean.wheels.glob("sapo_edge-*.whl") if "+" not in path.name)
     old = before(clean.directory / "before", BEFORE)
     install(f"{tool}: install the version before", old)

@@ -1,4 +1,4 @@
-"""The scripts of `packaging/`, which are in no package, as modules."""
+"""The scripts of `packaging/`, which are in no package, as modules; and programs for them to call."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+
+
+def program(file: Path, text: str) -> None:
+    file.write_text(text)
+    file.chmod(0o755)
 
 
 def load_script(name: str) -> Any:

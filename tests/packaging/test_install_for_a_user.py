@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.script import ROOT
+from tests.packaging.script import ROOT, program
 
 UV = """#!/bin/sh
 echo "$* links=$UV_FIND_LINKS torch=${{UV_TORCH_BACKEND:-}} cache=${{UV_CACHE_DIR:-}}" >> {calls}
@@ -30,11 +30,9 @@ def clone(tmp_path: Path) -> Path:
     (place / "constraints.txt").touch()
     (place / "packaging").mkdir()
     (place / "packaging/wheels.py").touch()
-    programs = {"uv": UV, "tools/sapo-edge/bin/python": PYTHON}
     (tmp_path / "tools/sapo-edge/bin").mkdir(parents=True)
-    for name, script in programs.items():
-        (tmp_path / name).write_text(script.format(calls=tmp_path / "calls", tools=tmp_path / "tools"))
-        (tmp_path / name).chmod(0o755)
+    for name, script in {"uv": UV, "tools/sapo-edge/bin/python": PYTHON}.items():
+        program(tmp_path / name, script.format(calls=tmp_path / "calls", tools=tmp_path / "tools"))
     return place
 
 
@@ -59,11 +57,8 @@ def test_what_learns_gets_torch_for_this_machine(clone: Path) -> None:
     tool = tool_install(calls)
     assert ended.returncode == 0 and f"begin with: {clone.parent}/tools/sapo" in ended.stderr
     assert calls[0].startswith(f"run --quiet --no-project --with pip python {clone}/packaging/wheels.py")
-    assert (
-        tool.startswith("tool install --quiet --constraints ")
-        and " --force " in tool
-        and "--torch-backend auto" in tool
-    )
+    assert tool.startswith("tool install --quiet --constraints ")
+    assert " --force " in tool and "--torch-backend auto" in tool
     assert f"{clone}/dist/sapo_edge-1-py3-none-any.whl[starter,llama]" in tool
     assert f"links={clone}/dist,/mirror torch=" in tool
 
@@ -114,8 +109,7 @@ def test_a_folder_needs_no_network(clone: Path) -> None:
         # Of an earlier version, collected in the same folder.
         (folder / f"{name}-py3-none-any.whl").touch()
     # Brings uv, also for those others.
-    (clone.parent / "python3").write_text('#!/bin/sh\necho "python3 $*" >> "$(dirname "$0")/calls"\n')
-    (clone.parent / "python3").chmod(0o755)
+    program(clone.parent / "python3", '#!/bin/sh\necho "python3 $*" >> "$(dirname "$0")/calls"\n')
     ended, calls = install(clone, "--folder", str(folder))
     assert ended.returncode == 0 and f"sh {folder}/install.sh --from {folder}" in ended.stderr
     brought, _, torch, rest = calls

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.script import ROOT
+from tests.packaging.script import ROOT, program
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(
@@ -25,14 +25,7 @@ case "$*" in
 *broken*) echo "ERROR: No matching distribution found"; exit 1 ;;
 esac
 """
-
-
 CPU_BUILD = "--no-deps --index-url https://download.pytorch.org/whl/cpu torch"
-
-
-def program(file: Path, text: str) -> None:
-    file.write_text(text)
-    file.chmod(0o755)
 
 
 def install(

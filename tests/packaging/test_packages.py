@@ -19,6 +19,7 @@ from tests.unit.test_docs import COMMANDS
 
 PACKAGING = ROOT / "packaging"
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+INSTALL = "usr/sbin/sapo-edge-install"
 INSTRUCTION = re.compile(r"^([A-Z]+)\s+((?:.*\\\n)*.*)$", re.MULTILINE)
 
 
@@ -67,11 +68,9 @@ def test_a_debian_package_holds_the_wheels_and_sound_scripts(tmp_path: Path) -> 
     wheels.mkdir()
     for name in ("sapo_edge-9.8", "sapo_edge-9.8+core", "libp2p-0.8.1+sapo"):
         (wheels / f"{name}-py3-none-any.whl").touch()
-    command = [sys.executable, str(PACKAGING / "deb.py"), "--wheels", str(wheels), "--to", str(tmp_path)]
-    built = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
+    command = deb(wheels, tmp_path)
     package = tmp_path / "sapo-edge_9.8_all.deb"
-    assert built.stdout == f"{package}\n"
+    assert run(*command) == f"{package}\n"
     fields = run("dpkg-deb", "--field", str(package))
     assert "Version: 9.8\n" in fields and "python3-venv" in fields and "Architecture: all" in fields
     listed = run("dpkg-deb", "--contents", str(package))
@@ -80,20 +79,19 @@ def test_a_debian_package_holds_the_wheels_and_sound_scripts(tmp_path: Path) -> 
     root = tmp_path / "root"
     held = [path.name for path in (root / "usr/share/sapo-edge").iterdir()]
     assert sorted(held) == ["constraints.txt", "libp2p-0.8.1+sapo-py3-none-any.whl", "sapo_edge-9.8-py3-none-any.whl"]
-    places = ("DEBIAN/postinst", "DEBIAN/prerm", "usr/bin/sapo", "usr/sbin/sapo-edge-install")
-    scripts = [root / place for place in places]
+    scripts = [root / place for place in ("DEBIAN/postinst", "DEBIAN/prerm", "usr/bin/sapo", INSTALL)]
     for script in scripts:
         assert script.stat().st_mode & 0o777 == 0o755
         run("sh", "-n", str(script))
     install = scripts[3].read_text()
     assert "sapo_edge-9.8-py3-none-any.whl[llama,starter]" in install and {"llama", "starter"} <= set(EXTRAS)
     assert "--constraint /usr/share/sapo-edge/constraints.txt" in install and " torch" in install
-    built = subprocess.run([*command, "--core", "--extras", "swarm"], capture_output=True, text=True, check=False)
-    assert built.returncode == 0 and built.stdout.endswith("sapo-edge_9.8+core_all.deb\n"), built.stderr
-    run("dpkg-deb", "--raw-extract", built.stdout.strip(), str(tmp_path / "core"))
-    install = (tmp_path / "core/usr/sbin/sapo-edge-install").read_text()
+    core = run(*command, "--core", "--extras", "swarm").strip()
+    assert core.endswith("sapo-edge_9.8+core_all.deb")
+    run("dpkg-deb", "--raw-extract", core, str(tmp_path / "core"))
+    install = (tmp_path / "core" / INSTALL).read_text()
     assert "sapo_edge-9.8+core-py3-none-any.whl[swarm]" in install and "torch" not in install
-    run("sh", "-n", str(tmp_path / "core/usr/sbin/sapo-edge-install"))
+    run("sh", "-n", str(tmp_path / "core" / INSTALL))
     launcher = scripts[2].read_text().replace("/opt/", f"{tmp_path}/opt/")
     place = tmp_path / "opt/sapo-edge"
     # Installed; then Debian's Python is a newer one; then it is gone.
@@ -113,10 +111,11 @@ def test_a_debian_package_holds_the_wheels_of_its_architecture(tmp_path: Path) -
     there = "llama_cpp_python-1-py3-none-linux_aarch64.whl"
     for name in (pure, here, "pycosat-1-cp311-cp311-linux_x86_64.whl"):
         (tmp_path / name).write_bytes(b"")
-    command = [sys.executable, str(PACKAGING / "deb.py"), "--wheels", str(tmp_path), "--to", str(tmp_path)]
+    command = deb(tmp_path, tmp_path)
     for_arm = [*command, "--architecture", "arm64"]
-    refused = subprocess.run(for_arm, capture_output=True, text=True, check=False)
-    assert refused.returncode == 1 and "has no llama.cpp for arm64; see packaging/wheels.py" in refused.stderr
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        run(*for_arm)
+    assert "has no llama.cpp for arm64; see packaging/wheels.py" in refused.value.stderr
     (tmp_path / there).write_bytes(b"")
     package = run(*for_arm).strip()
     assert package.endswith("sapo-edge_9.8_arm64.deb") and "Architecture: arm64" in run("dpkg-deb", "--field", package)
@@ -127,9 +126,9 @@ def test_a_debian_package_holds_the_wheels_of_its_architecture(tmp_path: Path) -
 
 
 def test_without_wheels_there_is_no_package(tmp_path: Path) -> None:
-    command = [sys.executable, str(PACKAGING / "deb.py"), "--wheels", str(tmp_path), "--to", str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 1 and "wheels.py first" in result.stderr
+    with pytest.raises(subprocess.CalledProcessError) as refused:
+        run(*deb(tmp_path, tmp_path))
+    assert refused.value.returncode == 1 and "wheels.py first" in refused.value.stderr
 
 
 def test_the_manual_has_every_command_and_option_and_is_valid_roff() -> None:
@@ -144,6 +143,10 @@ def test_the_manual_has_every_command_and_option_and_is_valid_roff() -> None:
         result = subprocess.run(command, input=roff, capture_output=True, text=True, check=False, timeout=60)
         warnings = [line for line in result.stderr.splitlines() if "cannot adjust" not in line and "break" not in line]
         assert result.returncode == 0 and warnings == []
+
+
+def deb(wheels: Path, to: Path) -> tuple[str, ...]:
+    return (sys.executable, str(PACKAGING / "deb.py"), "--wheels", str(wheels), "--to", str(to))
 
 
 def run(*command: str) -> str:

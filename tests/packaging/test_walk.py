@@ -17,15 +17,10 @@ def test_the_walk_goes_through_every_command_of_the_readme_in_its_order() -> Non
     assert "make run ROUNDS=" in README and "COMPILE=yes" in README
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("sapo report ", "sapo reports "),
-        ("make clean ", ""),
-        ("sapo stop --wait ", "sapo stop --wait\nsapo stop "),
-        ("sapo chat ", "# sapo chat "),
-    ],
-)
+@pytest.mark.parametrize(("old", "new"), [
+    ("sapo report ", "sapo reports "), ("make clean ", ""), ("sapo stop --wait ", "sapo stop --wait\nsapo stop "),
+    ("sapo chat ", "# sapo chat "),
+])  # fmt: skip
 def test_a_readme_with_other_commands_stops_the_walk(old: str, new: str) -> None:
     assert old in README
     with pytest.raises(SystemExit, match=r"change tests/walk/readme\.py"):

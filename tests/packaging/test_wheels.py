@@ -49,19 +49,13 @@ def wheel(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def to(tmp_path: Path) -> Path:
-    (tmp_path / "to").mkdir()
-    return tmp_path / "to"
-
-
 def read(path: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_a_slim_wheel_differs_in_its_metadata_alone(wheels: Any, wheel: Path, to: Path) -> None:
-    new = wheels.rewrite(wheel, to, "sapo", lambda lines: wheels.without(lines, ("big-library",)))
+def test_a_slim_wheel_differs_in_its_metadata_alone(wheels: Any, wheel: Path, tmp_path: Path) -> None:
+    new = wheels.rewrite(wheel, tmp_path, "sapo", lambda lines: wheels.without(lines, ("big-library",)))
     assert new.name == "some_thing-1.2+sapo-py3-none-any.whl"
     files = read(new)
     folder = "some_thing-1.2+sapo.dist-info/"
@@ -81,12 +75,11 @@ def test_a_slim_wheel_differs_in_its_metadata_alone(wheels: Any, wheel: Path, to
     assert list(files) == [f"{folder}RECORD"]
 
 
-def test_the_core_requires_no_extra_of_its_own_and_keeps_its_commands(wheels: Any, wheel: Path, to: Path) -> None:
-    new = wheels.rewrite(wheel, to, "core", wheels.without_own_extras)
+def test_the_core_requires_no_extra_of_its_own_and_keeps_its_commands(wheels: Any, wheel: Path, tmp_path: Path) -> None:
+    new = wheels.rewrite(wheel, tmp_path, "core", wheels.without_own_extras)
     assert any(name.endswith("entry_points.txt") for name in read(new))
-    assert [line for line in wheels.requirements(new) if "extra" not in line] == [
-        'Big.Library>=3; python_version > "3"', "other",
-    ]  # fmt: skip
+    required = [line for line in wheels.requirements(new) if "extra" not in line]
+    assert required == ['Big.Library>=3; python_version > "3"', "other"]
     with pytest.raises(SystemExit, match="nothing to leave out"):
         wheels.without_own_extras(["Requires-Dist: other", ""])
 
@@ -118,21 +111,15 @@ def test_tasks_keep_their_references_with_a_slim_library(monkeypatch: pytest.Mon
     library.library_version.cache_clear()
 
 
-def test_wheels_for_another_machine_need_its_compiler(
-    wheels: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SystemExit, match=r"there is no aarch64-linux-gnu-gcc: apt-get install g\+\+-aarch64-linux-gnu"):
-        list(wheels.cross(tmp_path, "aarch64"))
-
-
-def test_llama_cpp_is_compiled_for_another_machine(
+def test_llama_cpp_is_compiled_for_another_machine_with_its_compiler(
     wheels: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That what comes of it runs there is shown by `python -m tests.debian --architecture arm64`."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit, match=r"there is no aarch64-linux-gnu-gcc: apt-get install g\+\+-aarch64-linux-gnu"):
+        list(wheels.cross(tmp_path, "aarch64"))
     for tool in ("gcc", "g++"):
         (tmp_path / f"aarch64-linux-gnu-{tool}").touch(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CMAKE_ARGS", "-DGGML_CPU_ARM_ARCH=armv8.2-a+dotprod")
     called: list[tuple[list[str], dict[str, str]]] = []
 

@@ -6,8 +6,6 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.policy import STOP_TEXT, Message, Prompt
 from sapo_edge.state.checkpoint import Checkpoint
@@ -31,6 +29,12 @@ def of_run(home: Path, run: str = "first") -> Checkpoints:
     return Checkpoints(Paths.default(home).run_of(run).checkpoints)
 
 
+def best_of(home: Path) -> Checkpoint:
+    best = of_run(home).best()
+    assert best is not None
+    return best
+
+
 def put(checkpoints: Checkpoints, source: Checkpoint, round: int, accuracy: float) -> Checkpoint:
     """A checkpoint of a later round, with the adapter of another one."""
 
@@ -45,8 +49,7 @@ def another_run(home: Path) -> tuple[Path, Path]:
     """A second run whose best adapter is another one; returns both adapters' directories."""
     paths = Paths.default(home)
     shutil.copytree(paths.run_of("first").directory, paths.run_of("second").directory)
-    best, second = of_run(home).best(), of_run(home, "second")
-    assert best is not None
+    best, second = best_of(home), of_run(home, "second")
     other = next(round for round in second.rounds() if round != best.round)
     for round in second.rounds():
         if round != other:
@@ -56,15 +59,11 @@ def another_run(home: Path) -> tuple[Path, Path]:
 
 def test_each_model_answers_as_its_name_says(api: Api, home: Path, model: Path) -> None:
     assert api.models() == ["tiny", "first", "first-chat", "first-base"]
-    best = of_run(home).best()
-    manifest = open_workspace(home, {"model": str(model)}).require_manifest()
-    assert best is not None
-    task = manifest.prompt_for(QUESTION)
+    best = best_of(home).directory
+    task = open_workspace(home, {"model": str(model)}).require_manifest().prompt_for(QUESTION)
     texts = [api.chat(name).text for name in ("tiny", "first", "first-chat", "first-base")]
-    assert texts == [
-        answer(api, CHAT, None), answer(api, task, best.directory, STOP_TEXT), answer(api, CHAT, best.directory),
-        answer(api, task, None, STOP_TEXT),
-    ]  # fmt: skip
+    asked = ((CHAT, None, ""), (task, best, STOP_TEXT), (CHAT, best, ""), (task, None, STOP_TEXT))
+    assert texts == [answer(api, *how) for how in asked]
     assert len(set(texts)) == 4
     messages = [{"role": "system", "content": "x"}, {"role": "user", "content": "y"},
                 {"role": "assistant", "content": "z"}, {"role": "user", "content": QUESTION}]  # fmt: skip
@@ -85,9 +84,7 @@ def test_two_runs_have_their_own_adapters_and_the_base_is_loaded_once(home: Path
 
 
 def test_a_better_checkpoint_answers_the_next_question_and_a_damaged_one_is_told(api: Api, home: Path) -> None:
-    checkpoints = of_run(home)
-    best = checkpoints.best()
-    assert best is not None
+    checkpoints, best = of_run(home), best_of(home)
     other = next(checkpoints.read(round) for round in checkpoints.rounds() if round != best.round)
     source = replace(other, questions=best.questions, question_set=best.question_set)
     before = api.chat("first-chat").text
@@ -106,16 +103,13 @@ def test_a_better_checkpoint_answers_the_next_question_and_a_damaged_one_is_told
 
 
 def test_an_adapter_that_the_policy_refuses_leaves_the_one_before(api: Api, home: Path) -> None:
-    checkpoints = of_run(home)
-    best = checkpoints.best()
-    assert best is not None
-    before = api.chat("first-chat").text
+    best, before = best_of(home), api.chat("first-chat").text
 
     def write(directory: Path) -> None:
         for name in best.files:
             (directory / name).write_bytes(b"{}")
 
-    checkpoints.save(replace(best, round=30, accuracy=2.0), write)
+    of_run(home).save(replace(best, round=30, accuracy=2.0), write)
     for _ in range(2):
         assert api.chat("first-chat").text == before
     assert len([text for text in api.said if "stays" in text]) == 1
@@ -139,7 +133,7 @@ def test_without_its_manifest_a_run_is_a_chat_alone(home: Path, serve: Serving) 
     assert serve().models() == ["tiny", "first-chat"]
 
 
-@pytest.mark.parametrize("name", ["", "first-", "../first", "first/x"])
-def test_a_model_that_is_not_there_is_refused_with_those_that_are(api: Api, name: str) -> None:
-    reply = api.chat(name)
-    assert reply.status in (400, 404) and reply.error["param"] == "model"
+def test_a_model_that_is_not_there_is_refused_with_those_that_are(api: Api) -> None:
+    for name in ("", "first-", "../first", "first/x"):
+        reply = api.chat(name)
+        assert reply.status in (400, 404) and reply.error["param"] == "model"

@@ -20,6 +20,11 @@ GENERATED = events.RoundFinished(
 )  # fmt: skip
 BEFORE = events.HeldOut(round=0, accuracy=0.04, correct=4, questions=100, low=0.02, high=0.1)
 AFTER = events.HeldOut(round=10, accuracy=0.19, correct=19, questions=100, low=0.13, high=0.28)
+COMPARED = events.Comparison(round=40, questions=200, base=8, adapter=120, gain=0.56, low=0.49, high=0.63)
+FEW = replace(
+    COMPARED, questions=4, base=3, adapter=3, gain=0.0, low=-0.3, high=0.6, base_answers="0212", adapter_answers="1011"
+)
+AHEAD = events.HeadStart(updates=45, learned=300, accuracy=0.5, correct=100, questions=200)
 SENTENCES: list[tuple[events.Event, str]] = [
     (events.NodeStarted(model="M", backend="b"), "started: M; a fresh start"),
     (events.NodeStarted(model="M", backend="b", round=4), "started: M; continuing after round 4"),
@@ -29,44 +34,27 @@ SENTENCES: list[tuple[events.Event, str]] = [
     (AFTER, "held-out after round 10: 0.19 (19 of 100, 95 % 0.13 to 0.28)"),
     (replace(AFTER, split="validation"), "held-out validation after round 10: 0.19 (19 of 100, 95 % 0.13 to 0.28)"),
     (
-        events.Comparison(round=40, questions=200, base=8, adapter=120, gain=0.56, low=0.49, high=0.63),
+        COMPARED,
         "held-out test: base 0.04, adapter of round 40 0.60 (200 questions); gain +0.56 (95 % +0.49 to +0.63)",
     ),
     (
-        events.Comparison(
-            round=40,
-            questions=4,
-            base=3,
-            adapter=3,
-            gain=0.0,
-            low=-0.3,
-            high=0.6,
-            base_answers="0212",
-            adapter_answers="1011",
-            base_examples=6,
-        ),
+        replace(FEW, base_examples=6),
         "held-out test: base 0.75 (shown 6 more worked examples), adapter of round 40 0.75 (4 questions); too few "
         "questions to say by how much: hold out 20 or more; 1 became right, 1 became wrong; "
         "right in the form asked for: 1 -> 3 of 4",
     ),
     (
-        events.Comparison(round=0, questions=200, base=56, adapter=156, gain=0.5, low=0.41, high=0.57),
+        replace(COMPARED, round=0, base=56, adapter=156, gain=0.5, low=0.41, high=0.57),
         "held-out test: base 0.28, adapter of the head start 0.78 (200 questions); gain +0.50 (95 % +0.41 to +0.57)",
     ),
+    (AHEAD, "head start, 45 updates: held-out validation 0.50 (100 of 200)"),
     (
-        events.HeadStart(updates=45, learned=300, accuracy=0.5, correct=100, questions=200),
-        "head start, 45 updates: held-out validation 0.50 (100 of 200)",
-    ),
-    (
-        events.HeadStart(updates=85, learned=300, accuracy=0.5, correct=100, questions=200, done=True, best_updates=45),
+        replace(AHEAD, updates=85, done=True, best_updates=45),
         "head start, 45 updates: held-out validation 0.50 (100 of 200); 40 more brought no rise; the rounds begin",
     ),
     (events.CheckpointSaved(round=3, path="p"), "checkpoint of round 3 saved"),
     (events.CheckpointSaved(round=3, path="p", best=True), "checkpoint of round 3 saved, the best so far"),
-    (
-        events.RolledBack(from_round=50, to_round=40),
-        "returned from round 50 to the checkpoint of round 40",
-    ),
+    (events.RolledBack(from_round=50, to_round=40), "returned from round 50 to the checkpoint of round 40"),
     (events.Notice(level="warning", text="the disk is nearly full"), "the disk is nearly full"),
     (events.Paused(reasons=("on battery", "hot")), "paused: on battery, hot"),
     (events.Paused(reasons=()), "resumed"),

@@ -31,7 +31,7 @@ from sapo_edge.state.runs import begin_run, read_looked, write_looked
 from tests.fakes import round_event
 from tests.unit.control import evaluations
 
-BASE = "0" * 25 + "1" * 15
+BASE, ALL_RIGHT = "0" * 25 + "1" * 15, "1" * 40
 TASKS = ("sums",) * 30 + ("gcds",) * 10
 
 
@@ -42,6 +42,15 @@ def validate(journal: Journal, round: int, marks: str) -> None:
 def work(journal: Journal, *rounds: int, external: int = 0) -> None:
     for round in rounds:
         journal.record(round_event(round, external=external, answers=64, time=1e9 + round))
+
+
+def learn(paths: Paths, journal: Journal, validations: dict[int, str]) -> None:
+    """Forty rounds, of which the tenth has the best checkpoint."""
+    for round, marks in {0: BASE, **validations}.items():
+        validate(journal, round, marks)
+    work(journal, *range(1, 41))
+    best = Checkpoint(10, "a" * 64, "b" * 64, 1, {"tasks": 0}, {}, 1.0, 40, "a")
+    Checkpoints(paths.checkpoints).save(best, lambda directory: None)
 
 
 @pytest.fixture
@@ -99,12 +108,7 @@ def test_it_tells_work_tasks_and_what_changed(paths: Paths, journal: Journal) ->
 
 
 def test_a_run_is_flat_after_three_evaluations_without_a_rise(paths: Paths, journal: Journal) -> None:
-    all_right = "1" * 40
-    for round, marks in ((0, BASE), (10, all_right), (20, all_right), (30, BASE), (40, BASE)):
-        validate(journal, round, marks)
-    work(journal, *range(1, 41))
-    best = Checkpoint(10, "a" * 64, "b" * 64, 1, {"tasks": 0}, {}, 1.0, 40, "a")
-    Checkpoints(paths.checkpoints).save(best, lambda directory: None)
+    learn(paths, journal, {10: ALL_RIGHT, 20: ALL_RIGHT, 30: BASE, 40: BASE})
     command = "sapo export --to merged DIRECTORY"
     assert steps(paths)[0] == ("flat for 30 rounds: take what was learned with you", command)
     journal.truncate_after(20)
@@ -118,14 +122,10 @@ def test_a_run_is_flat_after_three_evaluations_without_a_rise(paths: Paths, jour
 
 def test_a_head_start_is_told_by_task_too(paths: Paths, journal: Journal) -> None:
     validate(journal, 0, BASE)
-    for updates, marks in ((20, "1" * 40), (40, BASE)):
-        right = marks.count("1")
-        event = HeadStart(
-            updates=updates, learned=9, accuracy=right / 40, correct=right, questions=40, best_updates=20,
-            answers=marks, done=updates == 40,
-        )  # fmt: skip
-        journal.record(event)
-    journal.record_detail(f"validation{AHEAD}", 0, evaluations.detail("1" * 40, TASKS))
+    best = HeadStart(updates=20, learned=9, accuracy=1, correct=40, questions=40, best_updates=20, answers=ALL_RIGHT)
+    journal.record(best)
+    journal.record(replace(best, updates=40, accuracy=15 / 40, correct=15, answers=BASE, done=True))
+    journal.record_detail(f"validation{AHEAD}", 0, evaluations.detail(ALL_RIGHT, TASKS))
     learned = read_run_report(paths, "first").learned
     # The adapter that goes on is that of the best validation, not of the last.
     assert learned is not None and (learned.now, [task.now for task in learned.tasks]) == (40, [30, 10])
@@ -136,27 +136,15 @@ def test_a_run_that_nobody_continues_is_chosen_first(paths: Paths, journal: Jour
         work(other, 1)
     commands = [step.command for step in read_run_report(paths, "other").steps]
     assert commands == ["sapo runs use other", "sapo run"]
-
-
-def test_what_is_exported_and_asked_is_chosen_first(paths: Paths, journal: Journal) -> None:
-    for round in (0, 10, 20, 30, 40):
-        validate(journal, round, "1" * 40 if round else BASE)
-    work(journal, *range(1, 41))
-    best = Checkpoint(10, "a" * 64, "b" * 64, 1, {"tasks": 0}, {}, 1.0, 40, "a")
-    Checkpoints(paths.checkpoints).save(best, lambda directory: None)
-    begin_run(paths, "other")
+    learn(paths, journal, dict.fromkeys((10, 20, 30, 40), ALL_RIGHT))
+    begin_run(paths, "third")
     commands = [command for _, command in steps(paths)]
     assert commands[:2] == ["sapo runs use first", "sapo export --to merged DIRECTORY"] and commands[-1] == "sapo eval"
 
 
-@pytest.mark.parametrize(
-    ("measured", "watt_hours", "text"),
-    [
-        (0, None, "not measured"),
-        (7200, 200.0, "200 Wh measured, other"),
-        (3600, 0.5, "0.5 Wh measured in 1 h 0 min"),
-    ],
-)
+@pytest.mark.parametrize(("measured", "watt_hours", "text"), [
+    (0, None, "not measured"), (7200, 200.0, "200 Wh measured, other"), (3600, 0.5, "0.5 Wh measured in 1 h 0 min"),
+])  # fmt: skip
 def test_energy_is_told_only_where_it_was_measured(measured: float, watt_hours: float | None, text: str) -> None:
     report = RunReport(RunView("first", True), worked=7200, measured=measured, watt_hours=watt_hours)
     assert text in describe_energy(report) and "2 h 0 min of work" in " ".join(describe_work(report))
@@ -167,7 +155,7 @@ def test_news_are_what_was_learned_since_somebody_looked(paths: Paths, journal: 
     validate(journal, 0, BASE)
     work(journal, *range(1, 13))
     assert read_news(paths.journal, 5) == (12, "7 rounds since you last looked, without an evaluation")
-    validate(journal, 10, "1" * 40)
+    validate(journal, 10, ALL_RIGHT)
     last, told = read_news(paths.journal, 5)
     assert last == 12 and "7 rounds since you last looked: 15 → 40 of 40 new questions right; gain +0.62 (95 %" in told
     assert "without an evaluation" in read_news(paths.journal, 10)[1]

@@ -37,12 +37,9 @@ def look(model: Path, monkeypatch: pytest.MonkeyPatch) -> Look:
     """The checks by name, on a machine that lacks some packages or has a GPU."""
 
     def examine(
-        missing: str = "",
-        torch: TorchBuild | None = None,
-        nvidia: Nvidia | None = None,
-        broken: str = "",
+        missing: str = "", torch: TorchBuild | None = None, nvidia: Nvidia | None = None, broken: str = "",
         **settings: str,
-    ) -> dict[str, Check]:
+    ) -> dict[str, Check]:  # fmt: skip
         real = this_host()
         absent = set(missing.split())
         machine = replace(

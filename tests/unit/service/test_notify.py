@@ -16,9 +16,10 @@ from sapo_edge.service.notify import ServiceManager
 class Manager:
     """The other end of the protocol."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, path: str) -> None:
+        self.path = path
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.bind(address)
+        self.socket.bind(path)
         self.socket.setblocking(False)
 
     def read(self) -> list[str]:
@@ -32,19 +33,14 @@ class Manager:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "notify")
-
-
-@pytest.fixture
-def manager(path: str) -> Iterator[Manager]:
-    manager = Manager(path)
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    manager = Manager(str(tmp_path / "notify"))
     yield manager
     manager.socket.close()
 
 
-def test_no_child_inherits_the_protocol(path: str, manager: Manager, tmp_path: Path) -> None:
-    environ = {"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "1", "WATCHDOG_PID": "7", "HOME": "/"}
+def test_no_child_inherits_the_protocol(manager: Manager, tmp_path: Path) -> None:
+    environ = {"NOTIFY_SOCKET": manager.path, "WATCHDOG_USEC": "1", "WATCHDOG_PID": "7", "HOME": "/"}
     ServiceManager(environ).ready()
     assert environ == {"HOME": "/"} and manager.read() == ["READY=1"]
     name = f"sapo-test-{tmp_path.name}-{os.getpid()}"
@@ -54,9 +50,9 @@ def test_no_child_inherits_the_protocol(path: str, manager: Manager, tmp_path: P
     manager.socket.close()
 
 
-def test_the_watchdog_is_answered_often_enough_and_not_more(path: str, manager: Manager) -> None:
+def test_the_watchdog_is_answered_often_enough_and_not_more(manager: Manager) -> None:
     now = 0.0
-    node = ServiceManager({"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "8000000"}, lambda: now)
+    node = ServiceManager({"NOTIFY_SOCKET": manager.path, "WATCHDOG_USEC": "8000000"}, lambda: now)
     answers = []
     for step in range(1000):
         now = step / 100
@@ -66,14 +62,14 @@ def test_the_watchdog_is_answered_often_enough_and_not_more(path: str, manager: 
 
 
 @pytest.mark.parametrize("variables", [{}, {"WATCHDOG_USEC": "x"}, {"WATCHDOG_USEC": "8000000", "WATCHDOG_PID": "1"}])
-def test_a_watchdog_of_another_process_is_not_answered(path: str, manager: Manager, variables: dict[str, str]) -> None:
-    node = ServiceManager({"NOTIFY_SOCKET": path, **variables})
+def test_a_watchdog_of_another_process_is_not_answered(manager: Manager, variables: dict[str, str]) -> None:
+    node = ServiceManager({"NOTIFY_SOCKET": manager.path, **variables})
     node.alive()
     assert manager.read() == []
 
 
-def test_the_end_is_reported_once_and_asks_for_three_rounds(path: str, manager: Manager) -> None:
-    node = ServiceManager({"NOTIFY_SOCKET": path})
+def test_the_end_is_reported_once_and_asks_for_three_rounds(manager: Manager) -> None:
+    node = ServiceManager({"NOTIFY_SOCKET": manager.path})
     node.describe("round 1:\nreward 0.5", 40.0)
     node.describe("paused: quiet hours")
     node.stopping()
@@ -90,8 +86,8 @@ def test_no_manager_or_one_that_is_gone_harms_no_round(address: str | None) -> N
         action()
 
 
-def test_a_manager_that_does_not_read_delays_no_round(path: str, manager: Manager) -> None:
-    node = ServiceManager({"NOTIFY_SOCKET": path})
+def test_a_manager_that_does_not_read_delays_no_round(manager: Manager) -> None:
+    node = ServiceManager({"NOTIFY_SOCKET": manager.path})
     for number in range(5000):
         node.describe(f"round {number}")
     assert manager.read()[0] == "STATUS=round 0"
@@ -109,8 +105,6 @@ def test_only_the_thread_that_works_shows_life_in_a_pause_every_second(monkeypat
     handle.check()
     stop.wait_while_paused()
     assert len(seen) == 3
-    stop, seen = Stop(), list[str]()
-    stop.alive = lambda: seen.append("alive")
     stop.pause("user")
     waits: list[float] = []
 
@@ -122,4 +116,4 @@ def test_only_the_thread_that_works_shows_life_in_a_pause_every_second(monkeypat
 
     monkeypatch.setattr(stop._unpaused, "wait", wait)
     stop.wait_while_paused()
-    assert waits == [1.0, 1.0, 1.0] and len(seen) == 4
+    assert waits == [1.0, 1.0, 1.0] and len(seen) == 3 + 4

@@ -1,9 +1,14 @@
-"""Units as systemd itself judges them, and the commands that install and remove them."""
+"""Units as systemd itself judges them, lists as macOS reads them, and the commands that install and remove them.
+
+Nothing for launchd has been run on a Mac.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import plistlib
 import re
 import shutil
 import subprocess
@@ -17,14 +22,21 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.service import systemd
+from sapo_edge.service.launchd import Launchd
 from sapo_edge.service.manager import run_command
-from sapo_edge.service.plan import memory_limit
+from sapo_edge.service.plan import ServicePlan, memory_limit
 from sapo_edge.service.systemd import Systemd, quote, render, users_may_isolate
-from tests.unit.service.plans import plan
+from sapo_edge.state.paths import Paths
 
 ANALYZE = shutil.which("systemd-analyze")
 needs_systemd = pytest.mark.skipif(ANALYZE is None, reason="systemd-analyze is not installed: apt install systemd")
 HOMES = ["/srv/node", "/home/me/a b", "/srv/100% $HOME/\\x", '/srv/"quoted"']
+
+
+def plan(home: Path, **changes: Any) -> ServicePlan:
+    command = ("/usr/bin/python3", "-P", "-m", "sapo_edge", "run", "--home", str(home))
+    base = ServicePlan("sapo-edge", command, Paths.default(home), user="", memory=2**31, nice=10)
+    return dataclasses.replace(base, **changes)
 
 
 def unit(home: str = "/srv/node", *, version: int = 252, namespaces: bool = True, **changes: Any) -> str:
@@ -95,9 +107,7 @@ def test_only_the_nodes_directories_can_be_written_and_temporary_ones_are_shared
     found = settings("/srv/a b", hub=(Path("/srv/hub"),))
     places = ['-"/srv/a b/state"', '-"/srv/a b/cache"', '-"/srv/a b/run"', "-/srv/hub"]
     assert found["ProtectSystem"] == ["strict"] and found["ReadWritePaths"] == [" ".join(places)]
-    for found, is_own in (
-        (settings("/tmp/node"), "no"), (settings(shares_tmp=True), "no"), (settings(), "yes"),
-    ):  # fmt: skip
+    for found, is_own in ((settings("/tmp/node"), "no"), (settings(shares_tmp=True), "no"), (settings(), "yes")):
         assert found["PrivateTmp"] == [is_own]
         assert ("-/tmp" in found["ReadWritePaths"][0].split()) == (is_own == "no")
 
@@ -168,15 +178,11 @@ def test_installing_twice_changes_nothing(commands: Commands, tmp_path: Path) ->
     manager = Systemd(system=False, run=commands)
     assert manager.install(plan(tmp_path), start=True)
     unit = tmp_path / "config" / "systemd" / "user" / "sapo-edge.service"
-    before = unit.read_bytes()
-    assert commands.run == [
-        "systemctl --user daemon-reload",
-        "systemctl --user enable sapo-edge.service",
-        "systemctl --user --no-block start sapo-edge.service",
-    ]
+    before, start = unit.read_bytes(), "systemctl --user --no-block start sapo-edge.service"
+    assert commands.run == ["systemctl --user daemon-reload", "systemctl --user enable sapo-edge.service", start]
     commands.active, commands.run = True, []
     assert not manager.install(plan(tmp_path), start=True) and unit.read_bytes() == before
-    assert commands.run[-1] == "systemctl --user --no-block start sapo-edge.service", "a running node is left alone"
+    assert commands.run[-1] == start, "a running node is left alone"
     assert manager.install(plan(tmp_path, memory=2**30), start=True)
     assert commands.run[-1] == "systemctl --user --no-block restart sapo-edge.service"
     commands.run = []
@@ -214,6 +220,49 @@ def test_without_systemd_another_way_is_named(monkeypatch: pytest.MonkeyPatch, t
     for value, allowed in (("1\n", True), ("0\n", False)):
         switch.write_text(value)
         assert users_may_isolate() is allowed
+
+
+class LaunchdCommands:
+    """The same of launchd."""
+
+    def __init__(self) -> None:
+        self.run: list[list[str]] = []
+        self.loaded = False
+        self.fails = False
+
+    def __call__(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        verb = command[1]
+        if verb == "print":
+            return subprocess.CompletedProcess(command, 0 if self.loaded else 113, "state = running\n", "")
+        self.run.append(list(command[1:]))
+        self.loaded = verb == "bootstrap"
+        return subprocess.CompletedProcess(command, int(self.fails), "", "Bootstrap failed: 5")
+
+
+def test_the_list_says_what_launchd_has_to_know(tmp_path: Path) -> None:
+    made = plan(tmp_path / "a & b <c>", environment={"HF_HOME": "/x"}, user="sapo-edge")
+    found = plistlib.loads(Launchd(system=True).render(made).encode())
+    assert found["ProgramArguments"] == [*made.command, "--json"] and found["Label"] == "sapo-edge"
+    assert found["KeepAlive"] == {"SuccessfulExit": False} and found["RunAtLoad"] is True
+    assert found["ExitTimeOut"] == 900 and found["Nice"] == 10 and found["ProcessType"] == "Background"
+    assert found["UserName"] == "sapo-edge" and found["EnvironmentVariables"] == {"HF_HOME": "/x"}
+    assert found["Umask"] == 0o077 and found["StandardErrorPath"].startswith(str(made.paths.state))
+
+
+def test_launchd_installs_renews_and_removes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    commands = LaunchdCommands()
+    agent = Launchd(system=False, run=commands)
+    file = tmp_path / "Library" / "LaunchAgents" / "sapo-edge.plist"
+    assert agent.install(plan(tmp_path), start=True) and plistlib.loads(file.read_bytes())["Label"] == "sapo-edge"
+    assert [command[0] for command in commands.run] == ["bootstrap"] and agent.is_running("sapo-edge")
+    assert not agent.install(plan(tmp_path), start=True) and len(commands.run) == 1
+    assert agent.install(plan(tmp_path, nice=5), start=True)
+    assert [command[0] for command in commands.run[1:]] == ["bootout", "bootstrap"]
+    assert agent.remove("sapo-edge") and not file.exists() and not agent.remove("sapo-edge")
+    commands.fails = True
+    with pytest.raises(StateError, match="Bootstrap failed: 5; log in"):
+        Launchd(system=False, run=commands).install(plan(tmp_path), start=True)
 
 
 @given(st.one_of(st.none(), st.integers(0, 2**40)), st.integers(2**29, 2**40))
