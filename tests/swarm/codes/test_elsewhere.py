@@ -48,9 +48,7 @@ class Router:
         self.state = "answered"
 
 
-@fails_without(
-    "swarm/codes/elsewhere.py", "return mapping.port if is_reachable() or versions() else 0", "return mapping.port"
-)
+@fails_without("swarm/codes/elsewhere.py", " if is_reachable() or versions() else 0")
 @pytest.mark.parametrize(
     ("forwarded", "own", "announced", "is_reachable"),
     [

@@ -47,11 +47,7 @@ ALONE = LocalNetworks((), (), loopback=True)
 @fails_without(
     "swarm/addresses.py", "if ip is None or (address.port < LOWEST_PORT and address.port != 443):", "if ip is None:"
 )
-@fails_without(
-    "swarm/addresses.py",
-    "return any(ip in network for network in self.subnets)\n\n    def may_name(",
-    "return True\n\n    def may_name(",
-)
+@fails_without("swarm/addresses.py", "return any(ip in network for network in self.subnets)", "return True")
 @pytest.mark.parametrize(
     ("address", "at_home", "alone"),
     [
@@ -129,11 +125,7 @@ def test_no_peer_can_fill_the_book(monkeypatch: pytest.MonkeyPatch) -> None:
     assert peer(1) in book.peers and len(book.peers[peer(1)].addresses) == peerbook.MAX_ADDRESSES
 
 
-@fails_without(
-    "swarm/finding/peerbook.py",
-    "if worst is None or (worst.origin < origin and regions[worst.region] <= MAX_OF_REGION):",
-    "if worst is None:",
-)
+@fails_without("swarm/finding/peerbook.py", " or (worst.origin < origin and regions[worst.region] <= MAX_OF_REGION)")
 @pytest.mark.parametrize("origin", [Origin.BOOTSTRAP, Origin.MET])
 def test_peers_that_strangers_name_displace_no_better_ones(origin: Origin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peerbook, "MAX_PEERS", 3)
@@ -198,10 +190,7 @@ def reachable(address: Address) -> tuple[float, bool]:
 
 
 @fails_without("swarm/finding/dialing.py", "if now - self._recent.get(key, -SAME_HOST_SECONDS) < SAME_HOST_SECONDS:")
-@fails_without(
-    "swarm/finding/dialing.py",
-    "                if not self._bucket.take():\n                    return list(peers.values())\n",
-)
+@fails_without("swarm/finding/dialing.py", "if not self._bucket.take():")
 def test_a_node_does_not_flood_the_addresses_that_peers_name(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(monkeypatch)
     for number in range(1, 40):
@@ -229,10 +218,7 @@ async def test_a_peer_is_dialled_through_a_relay_that_is_not_connected_yet(monke
     assert not await lab.dialler.dial(RELAYED), "the relay may not be dialled again so soon"
 
 
-@fails_without(
-    "swarm/finding/dialing.py",
-    "                if len(self._dialling) + len(peers) >= MAX_DIALS:\n                    break\n",
-)
+@fails_without("swarm/finding/dialing.py", "if len(self._dialling) + len(peers) >= MAX_DIALS:")
 def test_few_attempts_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     known = [direct_address("9.9.8.8", 4000 + number, peer(number)) for number in range(1, 20)]
     lab = Lab(monkeypatch, known, lambda address: (99.0, False))
@@ -296,11 +282,7 @@ async def test_addresses_that_a_peer_may_not_name_are_not_dialled(monkeypatch: p
 
 
 @fails_without("swarm/finding/peerbook.py", "max(MAX_OF_REGION, regions[peer.region])", "0")
-@fails_without(
-    "swarm/finding/peerbook.py",
-    "if peer.origin is not Origin.BOOTSTRAP and peer.peer_id not in anchors",
-    "if peer.origin is not Origin.BOOTSTRAP",
-)
+@fails_without("swarm/finding/peerbook.py", " and peer.peer_id not in anchors")
 def test_a_crowd_of_one_region_pushes_no_other_peer_out_of_the_book_and_anchors_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -456,22 +438,12 @@ def test_the_book_remembers_the_most_members_of_the_last_day_on_which_its_swarm_
     'decode(data, 2**30, "the exchange")\n    member',
 )
 @fails_without("swarm/wire/exchange.py", 'get_list(fields, "peers", MAX_PEERS)', 'get_list(fields, "peers", 999)')
-@fails_without(
-    "swarm/wire/exchange.py",
-    "if not isinstance(values, list) or len(values) > MAX_ADDRESSES:",
-    "if not isinstance(values, list):",
-)
-@fails_without(
-    "swarm/wire/exchange.py", "if not isinstance(seen, str) or len(seen) > 64:", "if not isinstance(seen, str):"
-)
+@fails_without("swarm/wire/exchange.py", " or len(values) > MAX_ADDRESSES")
+@fails_without("swarm/wire/exchange.py", " or len(seen) > 64")
 @fails_without("swarm/wire/exchange.py", " or not math.isfinite(seconds)")
 @fails_without("swarm/wire/exchange.py", "if address.relay and address.peer_id == sender", "if address.relay")
-@fails_without(
-    "swarm/wire/exchange.py", "if address.relay and address.peer_id == sender", "if address.peer_id == sender"
-)
-@fails_without(
-    "swarm/wire/exchange.py", "for address in group if address.peer_id == group[0].peer_id)", "for address in group)"
-)
+@fails_without("swarm/wire/exchange.py", "address.relay and address.peer_id == sender", "address.peer_id == sender")
+@fails_without("swarm/wire/exchange.py", " if address.peer_id == group[0].peer_id")
 @fails_without("swarm/wire/exchange.py", "if not isinstance(probe, bool):")
 @fails_without("swarm/wire/exchange.py", "or not isinstance(seconds, int | float) or", "or")
 def test_exchange_round_trips_and_keeps_its_bounds() -> None:
@@ -515,9 +487,7 @@ def test_a_response_leaves_out_what_does_not_fit() -> None:
     assert len(data) <= exchange.MAX_FRAME_BYTES and 8 < len(exchange.decode_response(data).peers) < 16
 
 
-@fails_without(
-    "swarm/wire/exchange.py", "return self.time - min(max(self.time, sent), received)", "return self.time - received"
-)
+@fails_without("swarm/wire/exchange.py", "self.time - min(max(self.time, sent), received)", "self.time - received")
 @pytest.mark.parametrize(("shown", "ahead"), [(100.0, 0.0), (103.0, 0.0), (99.0, -1.0), (110.0, 5.0)])
 def test_the_time_that_a_probe_takes_is_no_difference_of_clocks(shown: float, ahead: float) -> None:
     assert ExchangeResponse(True, "", None, shown).clock_ahead(sent=100.0, received=105.0) == ahead

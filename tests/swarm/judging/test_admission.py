@@ -187,9 +187,7 @@ def test_a_rejected_record_blames_whoever_could_have_noticed_and_never_its_autho
 
 
 @fails_without("swarm/judging/admission.py", "if message.swarm != self._swarm:")
-@fails_without(
-    "swarm/judging/admission.py", "                self.reputation.penalize(sender, WEIGHTS[error.reason])\n"
-)
+@fails_without("swarm/judging/admission.py", "self.reputation.penalize(sender, WEIGHTS[error.reason])", "pass")
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -235,11 +233,7 @@ def test_the_cheapest_failed_check_gives_the_reason(gate: Gate, monkeypatch: pyt
     assert gate.send(unsigned(old)) == [Rejection.RATE] and ran == [], "nothing was decompressed"
 
 
-@fails_without(
-    "swarm/judging/admission.py",
-    "return bool(self.accepted or self.announced) and set(self.rejections) <= {Rejection.DUPLICATE}",
-    "return bool(self.accepted or self.announced) and not self.rejections",
-)
+@fails_without("swarm/judging/admission.py", "set(self.rejections) <= {Rejection.DUPLICATE}", "not self.rejections")
 def test_a_record_that_came_another_way_first_does_not_stop_the_others_of_its_message(gate: Gate) -> None:
     records = [gate.record(number) for number in range(8)]
     assert gate.admission.check_records(records[:1], "who was faster").accepted
@@ -250,9 +244,7 @@ def test_a_record_that_came_another_way_first_does_not_stop_the_others_of_its_me
     assert not again.accepted and not again.may_forward, "nothing of it is new now"
 
 
-@fails_without(
-    "swarm/judging/admission.py", "if any(peer_id_of(author) != publisher for author in", "if any(False for author in"
-)
+@fails_without("swarm/judging/admission.py", "peer_id_of(author) != publisher for author in", "False for author in")
 def test_nobody_publishes_records_of_others(gate: Gate) -> None:
     """They would reach the others before their author's message does, and could use up its author's rate."""
     result = gate.check(gate.record(1), sender="copier", publisher=peer(2))
@@ -266,11 +258,7 @@ KINDS = ["new", "known", "remembered", "false", "stolen", "known, false", "remem
 
 
 @fails_without("swarm/judging/admission.py", "if verified == record.signature:", "if verified is not None:")
-@fails_without(
-    "swarm/judging/admission.py",
-    "return bool(self.accepted or self.announced) and set(self.rejections) <= {Rejection.DUPLICATE}",
-    "return bool(self.accepted or self.announced)",
-)
+@fails_without("swarm/judging/admission.py", " and set(self.rejections) <= {Rejection.DUPLICATE}")
 @given(st.lists(st.sampled_from(KINDS), min_size=1, max_size=8))
 @example(["new", "known, false"])
 @example(["new", "remembered, false"])
@@ -307,11 +295,7 @@ def test_pulled_rollouts_are_charged_to_their_author_by_their_size(gate: Gate) -
     assert sum(len(item.record.body) for item in result.accepted) <= BURST * ROLLOUT_BYTES + len(records[0].body)
 
 
-@fails_without(
-    "swarm/judging/admission.py",
-    "size = max(len(data), sum(len(record.body) for record in message.records))",
-    "size = sum(len(record.body) for record in message.records)",
-)
+@fails_without("swarm/judging/admission.py", "max(len(data), ", "max(0, ")
 def test_a_large_rollout_counts_as_many_and_so_does_a_padded_message(gate: Gate) -> None:
     """Budgets bound what a node forwards in bytes, whatever the number of rollouts."""
 
@@ -366,20 +350,14 @@ def test_a_flood_is_cut_to_the_rate_and_messages_are_accepted_whole_or_not_at_al
     assert gate.send(gate.record(5000)) == []
 
 
-@fails_without(
-    "swarm/judging/admission.py",
-    "if sender == publisher and self.reputation.overdraws(publisher):",
-    "if sender == publisher:",
-)
+@fails_without("swarm/judging/admission.py", " and self.reputation.overdraws(publisher)")
 def test_a_newcomer_is_not_blamed_for_a_budget_that_others_used_up(gate: Gate) -> None:
     for author in range(1000, 1000 + int(NEWCOMERS_BURST)):
         gate.send(gate.record(1, author), sender=peer(author))
     assert gate.send(gate.record(1), sender=AUTHOR) == [Rejection.RATE] and not gate.blamed()
 
 
-@fails_without(
-    "swarm/judging/admission.py", "may_repeat = bool(message.announced) and sender != publisher", "may_repeat = False"
-)
+@fails_without("swarm/judging/admission.py", "bool(message.announced) and sender != publisher", "False")
 def test_whoever_forwards_news_is_not_blamed_for_what_its_publisher_repeats(gate: Gate) -> None:
     """An attacker that repeats a record beside new digests would else have its neighbours ignored by theirs."""
     relay, old = Gate(own=peer(2)), gate.record(1)
@@ -396,11 +374,7 @@ def test_whoever_forwards_news_is_not_blamed_for_what_its_publisher_repeats(gate
     "pass\n            return",
 )
 @fails_without("swarm/judging/admission.py", "if self.reputation.is_ignored(author):")
-@fails_without(
-    "swarm/judging/admission.py",
-    "if self.reputation.is_ignored(sender) or self.reputation.is_ignored(publisher):",
-    "if self.reputation.is_ignored(sender):",
-)
+@fails_without("swarm/judging/admission.py", " or self.reputation.is_ignored(publisher)")
 def test_what_ignored_authors_and_neighbours_bring_is_not_looked_at(gate: Gate) -> None:
     gate.reputation.penalize(AUTHOR, IGNORE_AT)
     assert gate.admission.check_message(b"garbage", "neighbour", AUTHOR).rejections == (Rejection.IGNORED,)
@@ -440,9 +414,7 @@ def test_a_thousand_identities_that_connect_share_one_budget(gate: Gate) -> None
     assert accepted <= NEWCOMERS_BURST + 2
 
 
-@fails_without(
-    "swarm/judging/reputation.py", "key = (author, self._source(author, neighbour))", 'key = (author, "9.9.9.0/24")'
-)
+@fails_without("swarm/judging/reputation.py", "author, self._source(author, neighbour)", 'author, "9.9.9.0/24"')
 def test_what_a_crowds_network_brings_of_an_author_does_not_keep_it_from_being_heard_from_elsewhere(gate: Gate) -> None:
     networks = {"crowd": "8.8.8.0/24", "honest": "9.9.9.0/24"}
     gate.reputation.network_of = lambda peer: networks.get(peer, "")
@@ -604,9 +576,7 @@ def test_a_node_with_a_wrong_clock_hears_its_neighbours_and_everybody_once_peers
         gate.wait(CLOCK_SECONDS + 60)
 
 
-@fails_without(
-    "swarm/judging/freshness.py", "(now, now + self.clock_ahead, authors_now)", "(now + self.clock_ahead, authors_now)"
-)
+@fails_without("swarm/judging/freshness.py", "now, now + self.clock_ahead", "now + self.clock_ahead")
 def test_peers_that_lie_about_the_time_make_no_true_rollout_too_old(gate: Gate) -> None:
     gate.admission.freshness.clock_ahead = 200 * DAY
     assert gate.send(gate.record(1)) == []
@@ -624,11 +594,7 @@ def test_an_author_that_corrects_its_clock_is_accepted_again(gate: Gate) -> None
     assert gate.send(gate.record(12, age=DAY), sender=AUTHOR) == []
 
 
-@fails_without(
-    "swarm/judging/admission.py",
-    "return bool(self.accepted or self.announced) and set(self.rejections) <= {Rejection.DUPLICATE}",
-    "return set(self.rejections) <= {Rejection.DUPLICATE}",
-)
+@fails_without("swarm/judging/admission.py", "bool(self.accepted or self.announced) and ")
 def test_what_was_announced_is_forwarded_until_it_is_known(gate: Gate) -> None:
     large = gate.record()
     result = gate.announce(large.digest)
@@ -653,11 +619,7 @@ def test_announcements_are_charged_to_the_neighbour_and_apart_from_its_rollouts(
     assert gate.send(gate.record(), sender=AUTHOR) == []
 
 
-@fails_without(
-    "swarm/judging/external.py",
-    "verified_task(self._source, rollout), TASK_SECONDS)",
-    "verified_task(self._source, rollout), 12 * TASK_SECONDS)",
-)
+@fails_without("swarm/judging/external.py", "rollout), TASK_SECONDS)", "rollout), 12 * TASK_SECONDS)")
 @pytest.mark.parametrize(
     ("changes", "reason", "blamed"),
     [
@@ -715,11 +677,7 @@ def test_an_author_of_false_tasks_is_ignored_for_a_time_and_its_forwarder_is_not
     assert gate.send(gate.record(11)) == []
 
 
-@fails_without(
-    "swarm/judging/admission.py",
-    "self._seen: Recent[bytes, bytes] = Recent(REMEMBERED_DIGESTS)",
-    "self._seen: Recent[bytes, bytes] = Recent(10**9)",
-)
+@fails_without("swarm/judging/admission.py", "Recent(REMEMBERED_DIGESTS)", "Recent(10**9)")
 def test_the_oldest_digests_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED_DIGESTS", 50)
     gate = Gate()

@@ -101,9 +101,7 @@ def test_a_held_out_question_is_rejected_whatever_its_reference(source: TaskSour
         verified_task(source, rollout)
 
 
-@fails_without(
-    "swarm/judging/external.py", "texts = (self._cut(answer.text, answer.ended).text for", "texts = (answer.text for"
-)
+@fails_without("swarm/judging/external.py", "self._cut(answer.text, answer.ended).text for", "answer.text for")
 def test_what_is_scored_is_what_is_trained_on(source: TaskSource, honest: Rollout) -> None:
     wrong_first = Answer(f"<answer>x</answer>\n<answer>{honest.ground_truth}</answer>", True)
     too_late = Answer("." * 64 + f"<answer>{honest.ground_truth}</answer>", True)
@@ -116,9 +114,7 @@ def test_what_is_scored_is_what_is_trained_on(source: TaskSource, honest: Rollou
     assert scored.rollout.id == replace(honest, answers=(wrong_first, too_late, honest.answers[0])).id
 
 
-@fails_without(
-    "swarm/judging/external.py", "for answer in rollout.answers[:answers])", "for answer in rollout.answers)"
-)
+@fails_without("swarm/judging/external.py", "for answer in rollout.answers[:answers]", "for answer in rollout.answers")
 def test_only_the_first_answers_of_a_long_group_count(source: TaskSource, honest: Rollout) -> None:
     right, wrong = honest.answers
     scorer = scorer_of(source)

@@ -175,14 +175,8 @@ def test_a_few_good_rollouts_or_many_at_once_establish_nobody(
 
 @fails_without("swarm/judging/reputation.py", "if peer.is_established and now < peer.ignored_until:")
 @fails_without("swarm/judging/reputation.py", "if self.penalty >= IGNORE_AT:")
-@fails_without(
-    "swarm/judging/reputation.py", "        if peer.last_seen < peer.ignored_until:\n            return False\n"
-)
-@fails_without(
-    "swarm/judging/reputation.py",
-    "peer.is_established, peer.accepted, peer.first_seen = False, 0, peer.last_seen",
-    "peer.is_established = False",
-)
+@fails_without("swarm/judging/reputation.py", "if peer.last_seen < peer.ignored_until:")
+@fails_without("swarm/judging/reputation.py", ", peer.accepted, peer.first_seen = False, 0, peer.last_seen", " = False")
 def test_whoever_was_ignored_has_to_earn_its_place_again(reputation: Reputation, clock: Clock) -> None:
     establish(reputation, clock, "liar")
     seconds_ignored(reputation, clock, "liar")
@@ -199,9 +193,7 @@ def test_whoever_was_ignored_has_to_earn_its_place_again(reputation: Reputation,
     assert reputation.is_established("liar")
 
 
-@fails_without(
-    "swarm/judging/reputation.py", "return via.budget(_Use.NEWCOMERS, self._now).level() > reserve", "return True"
-)
+@fails_without("swarm/judging/reputation.py", "via.budget(_Use.NEWCOMERS, self._now).level() > reserve", "True")
 def test_a_thousand_newcomers_share_the_budget_of_their_neighbour(reputation: Reputation, clock: Clock) -> None:
     establish(reputation, clock, "established")
 
@@ -256,11 +248,7 @@ def test_who_forwards_a_flood_is_heard_itself(reputation: Reputation, clock: Clo
     assert heard == 30 * 8
 
 
-@fails_without(
-    "swarm/judging/reputation.py",
-    "reserve = BURST * (1.0 - peer.share) if peer is not None and peer is not via else 0.0",
-    "reserve = 0.0",
-)
+@fails_without("swarm/judging/reputation.py", "peer is not None and peer is not via", "False")
 def test_the_offences_of_one_newcomer_do_not_slow_down_the_others(reputation: Reputation, clock: Clock) -> None:
     reputation.credit("liar", 0, "neighbour")
     reputation.penalize("liar", FORGED)
@@ -272,11 +260,7 @@ def test_the_offences_of_one_newcomer_do_not_slow_down_the_others(reputation: Re
     assert accepted_now(reputation, "honest", "neighbour") == BURST
 
 
-@fails_without(
-    "swarm/judging/reputation.py",
-    "return self._established.count(_Kind.ESTABLISHED, peer.source) < most",
-    "return True",
-)
+@fails_without("swarm/judging/reputation.py", "self._established.count(_Kind.ESTABLISHED, peer.source) < most", "True")
 def test_only_so_many_are_established_through_one_neighbour(reputation: Reputation, clock: Clock) -> None:
     sybils = [f"sybil {number}" for number in range(200)]
     establish(reputation, clock, *sybils, neighbour="bad neighbour")
@@ -285,9 +269,7 @@ def test_only_so_many_are_established_through_one_neighbour(reputation: Reputati
     assert reputation.is_established("honest")
 
 
-@fails_without(
-    "swarm/judging/reputation.py", "self._newcomers = _Shelf(MAX_NEWCOMERS)", "self._newcomers = _Shelf(10**9)"
-)
+@fails_without("swarm/judging/reputation.py", "_Shelf(MAX_NEWCOMERS)", "_Shelf(10**9)")
 def test_a_hundred_thousand_identities_push_out_no_established_peer(reputation: Reputation, clock: Clock) -> None:
     friends = [f"friend {number}" for number in range(20)]
     establish(reputation, clock, *friends)
@@ -307,9 +289,7 @@ def test_all_remembered_peers_take_little_memory(reputation: Reputation) -> None
         tracemalloc.stop()
 
 
-@fails_without(
-    "swarm/judging/reputation.py", "self._established = _Shelf(MAX_ESTABLISHED)", "self._established = _Shelf(10**9)"
-)
+@fails_without("swarm/judging/reputation.py", "_Shelf(MAX_ESTABLISHED)", "_Shelf(10**9)")
 def test_established_peers_are_pushed_out_only_by_other_established_ones(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,11 +306,7 @@ def test_established_peers_are_pushed_out_only_by_other_established_ones(
     assert reputation.is_established("another"), "those pushed out no longer count for their source"
 
 
-@fails_without(
-    "swarm/judging/reputation.py",
-    "peer.source = True, self.network_of(neighbour) or neighbour",
-    "peer.source = True, neighbour",
-)
+@fails_without("swarm/judging/reputation.py", "True, self.network_of(neighbour) or neighbour", "True, neighbour")
 def test_one_source_has_half_of_the_established_at_most(reputation: Reputation, clock: Clock) -> None:
     reputation.network_of = lambda peer: "9.9.9.0/24" if peer.startswith("rented") else ""
     honest = [f"honest {number}" for number in range(160)]
@@ -344,9 +320,7 @@ def test_one_source_has_half_of_the_established_at_most(reputation: Reputation, 
     assert established(reputation, honest) == before
 
 
-@fails_without(
-    "swarm/judging/reputation.py", "max(self.queues.values(), key=len)", "min(self.queues.values(), key=len)"
-)
+@fails_without("swarm/judging/reputation.py", "max(self.queues.values()", "min(self.queues.values()")
 def test_a_crowd_from_one_source_makes_room_for_itself(reputation: Reputation, clock: Clock) -> None:
     honest = [f"honest {number}" for number in range(3000)]
     for number, peer in enumerate(honest):
@@ -443,11 +417,7 @@ def test_a_crowd_behind_one_neighbour_leaves_newcomers_behind_another_their_part
     assert accepted >= 18
 
 
-@fails_without(
-    "swarm/judging/reputation.py",
-    'network = self.network_of(neighbour) or (neighbour if neighbour in self._established.peers else "")',
-    "network = self.network_of(neighbour) or neighbour",
-)
+@fails_without("swarm/judging/reputation.py", ' if neighbour in self._established.peers else ""')
 def test_neighbours_that_are_not_established_share_one_part_however_many_connect(
     reputation: Reputation, clock: Clock
 ) -> None:
@@ -460,9 +430,7 @@ def test_neighbours_that_are_not_established_share_one_part_however_many_connect
     assert accepted <= NEWCOMERS_BURST + RATE + NETWORK_RATE + 2
 
 
-@fails_without(
-    "swarm/judging/reputation.py", "budget.charge(digests * _factor(self._room.newcomers))", "budget.charge(digests)"
-)
+@fails_without("swarm/judging/reputation.py", "digests * _factor(self._room.newcomers)", "digests")
 def test_announcements_have_as_little_room_in_a_large_swarm_as_newcomers(clock: Clock) -> None:
     room = room_among(clock, 1000.0)
     reputation = Reputation(clock, room)
@@ -470,11 +438,7 @@ def test_announcements_have_as_little_room_in_a_large_swarm_as_newcomers(clock: 
     assert taken <= BURST * room.newcomers / (RATE / 60) + 1
 
 
-@fails_without(
-    "swarm/judging/reputation.py",
-    "return self._heard_newcomers if is_large and author is not None and author.was_heard else self._all_newcomers",
-    "return self._all_newcomers",
-)
+@fails_without("swarm/judging/reputation.py", "is_large and author is not None and author.was_heard", "False")
 def test_keys_that_are_used_once_do_not_keep_a_newcomer_from_being_known(clock: Clock) -> None:
     reputation = Reputation(clock, room_among(clock, 1000.0))
     establish(reputation, clock, *NEIGHBOURS)
@@ -604,9 +568,7 @@ def test_members_of_a_small_swarm_may_send_as_before(others: int, sent: list[tup
         clock.now += pause
 
 
-@fails_without(
-    "swarm/judging/reputation.py", "WEIGHTS[Rejection.RATE] if is_small else BEYOND_ROOM", "WEIGHTS[Rejection.RATE]"
-)
+@fails_without("swarm/judging/reputation.py", " if is_small else BEYOND_ROOM")
 def test_who_sends_more_than_a_large_swarm_has_room_for_is_not_soon_ignored(clock: Clock) -> None:
     room = room_among(clock, 17.0)
     reputation = Reputation(clock, room)

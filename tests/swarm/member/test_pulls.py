@@ -83,17 +83,9 @@ async def test_one_peer_may_not_ask_all_the_time() -> None:
     assert [await server.ask(request) is None for _ in range(2)] == [False, True]
 
 
-@fails_without(
-    "swarm/member/pull.py", '        if self._member.is_ignored(peer_id):\n            return "ignored peer"\n'
-)
-@fails_without(
-    "swarm/member/pull.py", 'return "upload cap" if upload.rate and upload.level() <= reserved else ""', 'return ""'
-)
-@fails_without(
-    "swarm/member/pull.py",
-    "upload, reserved = self._meter.upload, self._server.serving * MAX_RESPONSE_BYTES",
-    "upload, reserved = self._meter.upload, 0",
-)
+@fails_without("swarm/member/pull.py", "if self._member.is_ignored(peer_id):")
+@fails_without("swarm/member/pull.py", '"upload cap" if upload.rate and upload.level() <= reserved else ""', '""')
+@fails_without("swarm/member/pull.py", "self._server.serving * MAX_RESPONSE_BYTES", "0")
 @fails_without("swarm/member/pull.py", "if own_swarm else []")
 @in_trio(jumps=0)
 async def test_recent_rollouts_are_for_members_who_are_not_ignored_and_within_the_upload_cap() -> None:
@@ -260,9 +252,7 @@ async def test_few_sources_of_a_rollout_are_remembered(monkeypatch: pytest.Monke
     assert [name for name, _ in client.asked] == [*map(peer, range(2, 2 + MAX_SOURCES)), peer(19)]
 
 
-@fails_without(
-    "swarm/member/pull.py", "if want is not None and want.attempts >= MAX_ATTEMPTS:", "if want is not None and False:"
-)
+@fails_without("swarm/member/pull.py", "is not None and want.attempts >= MAX_ATTEMPTS:", "is not None and False:")
 @in_trio(jumps=0)
 async def test_a_rollout_that_nobody_delivers_is_given_up(client: Client) -> None:
     client.puller.want([digest(1)], [peer(8)])

@@ -73,11 +73,7 @@ async def test_addresses_of_the_dht_are_dialled_at_the_rate_of_all(tried: list[t
     assert DIAL_BURST < len(tried) <= DIAL_BURST + 4, "and none is lost while it waits"
 
 
-@fails_without(
-    "swarm/finding/dialing.py",
-    "return self.lacks_members and self._book.unreached_from(RENDEZVOUS) < MAX_DIALS",
-    "return self.lacks_members",
-)
+@fails_without("swarm/finding/dialing.py", " and self._book.unreached_from(RENDEZVOUS) < MAX_DIALS")
 def test_no_more_are_tried_while_those_that_answered_wait_for_their_dials() -> None:
     one = dialler()
     for number in range(1, MAX_DIALS + 1):

@@ -125,9 +125,7 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @fails_without("swarm/visits/fetch.py", "trio.move_on_after(timeout) as", "trio.move_on_after(1e6) as")
 @fails_without("swarm/visits/fetch.py", "if peer_id in asked:")
-@fails_without(
-    "swarm/finding/visiting.py", "                    if len(views) >= MAX_ASKED:\n                        break\n"
-)
+@fails_without("swarm/finding/visiting.py", "if len(views) >= MAX_ASKED:")
 @in_trio()
 async def test_few_peers_are_asked_and_for_a_while(
     endless: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -256,9 +256,7 @@ async def test_circuits_are_shared_between_addresses() -> None:
         assert await until(lambda: hop.circuits <= 2, 20)
 
 
-@fails_without(
-    "swarm/visits/relay.py", "tally, config.capacity, Shares(*PROCESSOR))", "tally, processor=Shares(*PROCESSOR))"
-)
+@fails_without("swarm/visits/relay.py", "config.capacity, Shares(*PROCESSOR)", "processor=Shares(*PROCESSOR)")
 @fails_without("swarm/visits/relay.py", "Hop(host, config.offer,", "Hop(host, Offer(),")
 @in_trio()
 async def test_a_relay_serves_as_many_as_it_was_told() -> None:
@@ -335,11 +333,7 @@ async def test_the_library_closes_no_connection_of_a_relay(monkeypatch: pytest.M
 
 
 @fails_without("swarm/finding/hop.py", "while budget[0] > 0 and (data", "while (data")
-@fails_without(
-    "swarm/finding/hop.py",
-    "with trio.move_on_after(self._offer.circuit_seconds) as scope:",
-    "with trio.CancelScope() as scope:",
-)
+@fails_without("swarm/finding/hop.py", "trio.move_on_after(self._offer.circuit_seconds) as", "trio.CancelScope() as")
 @pytest.mark.parametrize("offer", [Offer(circuit_bytes=500_000), Offer(circuit_seconds=1)], ids=["bytes", "seconds"])
 @in_trio()
 async def test_a_circuit_carries_so_many_bytes_and_lasts_so_long(offer: Offer) -> None:

@@ -185,16 +185,10 @@ BOMBS = {
 }  # fmt: skip
 
 
-@fails_without(
-    "swarm/wire/codec.py", "plain = unpacker.decompress(data[1:], limit + 1)", "plain = unpacker.decompress(data[1:])"
-)
+@fails_without("swarm/wire/codec.py", "unpacker.decompress(data[1:], limit + 1)", "unpacker.decompress(data[1:])")
 @fails_without("swarm/wire/codec.py", "if len(plain) > limit:")
 @fails_without("swarm/wire/codec.py", "check_structure(data, what)\n    try:", "try:")
-@fails_without(
-    "swarm/wire/codec.py",
-    "if len(remaining) > MAX_DEPTH + 1 or values > MAX_VALUES:",
-    "if len(remaining) > MAX_DEPTH + 1:",
-)
+@fails_without("swarm/wire/codec.py", " or values > MAX_VALUES")
 @fails_without("swarm/wire/codec.py", "elif 0x7F < first < 0xE0:")
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_cost_little_time_and_memory(name: str) -> None:
@@ -217,11 +211,7 @@ def test_bombs_cost_little_time_and_memory(name: str) -> None:
 
 @fails_without("swarm/wire/codec.py", "if len(data) > limit:")
 @fails_without("swarm/wire/messages.py", "if len(data) > MAX_MESSAGE_BYTES:")
-@fails_without(
-    "swarm/wire/messages.py",
-    "if not isinstance(manifest, bytes) or not 0 < len(manifest) <= MAX_MANIFEST_BYTES:",
-    "if not isinstance(manifest, bytes):",
-)
+@fails_without("swarm/wire/messages.py", " or not 0 < len(manifest) <= MAX_MANIFEST_BYTES")
 def test_data_over_its_size_is_not_decoded() -> None:
     assert reason_of(lambda: wire.decode_message(b"\0" + bytes(wire.MAX_MESSAGE_BYTES))) is Rejection.SIZE
     assert reason_of(lambda: wire.decode_request(bytes(wire.MAX_REQUEST_BYTES + 1))) is Rejection.SIZE
@@ -289,11 +279,7 @@ def test_the_vectors_are_of_this_version() -> None:
         assert kept == current, f"{name} has another version; see tests/swarm/wire/make_vectors.py"
 
 
-@fails_without(
-    "swarm/wire/record.py",
-    "return verify(read_author(signed.record), CONTEXT + signed.record.body, signed.record.signature)",
-    "return verify(read_author(signed.record), signed.record.body, signed.record.signature)",
-)
+@fails_without("swarm/wire/record.py", "CONTEXT + signed.record.body", "signed.record.body")
 @pytest.mark.parametrize("vector", vectors("rollouts.json"), ids=lambda vector: vector["name"])
 def test_vectors_of_rollouts(vector: dict[str, Any]) -> None:
     signed = decode_record(raw(vector))
@@ -333,36 +319,18 @@ def test_vectors_of_frames(vector: dict[str, Any]) -> None:
 
 @fails_without("swarm/wire/codec.py", "if not unpacker.eof or unpacker.unused_data:")
 @fails_without("swarm/wire/codec.py", "check_structure(data, what)\n    try:", "try:")
-@fails_without(
-    "swarm/wire/codec.py", "if len(remaining) > MAX_DEPTH + 1 or values > MAX_VALUES:", "if values > MAX_VALUES:"
-)
+@fails_without("swarm/wire/codec.py", "len(remaining) > MAX_DEPTH + 1 or ")
 @fails_without("swarm/wire/codec.py", "if len(fields) != len(pairs) or not all", "if not all")
-@fails_without(
-    "swarm/wire/codec.py", "if type(value) is not int or not 0 <= value <= limit:", "if type(value) is not int:"
-)
-@fails_without(
-    "swarm/wire/codec.py", "if not isinstance(value, list) or len(value) > limit:", "if not isinstance(value, list):"
-)
-@fails_without(
-    "swarm/wire/codec.py",
-    "if not isinstance(value, bytes) or len(value) != DIGEST_BYTES:",
-    "if not isinstance(value, bytes):",
-)
+@fails_without("swarm/wire/codec.py", " or not 0 <= value <= limit")
+@fails_without("swarm/wire/codec.py", " or len(value) > limit")
+@fails_without("swarm/wire/codec.py", " or len(value) != DIGEST_BYTES")
 @fails_without("swarm/wire/codec.py", "if version != VERSION:")
 @fails_without("swarm/wire/messages.py", "if not digests:")
 @fails_without("swarm/wire/messages.py", "if not count:")
-@fails_without(
-    "swarm/wire/messages.py", 'get_integer(fields, "offset", MAX_DATA_BYTES)', 'get_integer(fields, "offset")'
-)
+@fails_without("swarm/wire/messages.py", 'fields, "offset", MAX_DATA_BYTES', 'fields, "offset"')
 @fails_without("swarm/wire/record.py", "if len(record.signature) != SIGNATURE_BYTES:")
-@fails_without(
-    "swarm/wire/record.py", "or isinstance(value, bool) or not 0 <= value < MAX_TIME:", "or isinstance(value, bool):"
-)
-@fails_without(
-    "swarm/wire/record.py",
-    "return verify(read_author(signed.record), CONTEXT + signed.record.body, signed.record.signature)",
-    "return verify(read_author(signed.record), signed.record.body, signed.record.signature)",
-)
+@fails_without("swarm/wire/record.py", " or not 0 <= value < MAX_TIME")
+@fails_without("swarm/wire/record.py", "CONTEXT + signed.record.body", "signed.record.body")
 @pytest.mark.parametrize("vector", vectors("invalid.json"), ids=lambda vector: f"{vector['kind']}: {vector['name']}")
 def test_vectors_that_are_rejected(vector: dict[str, Any]) -> None:
     if vector["kind"] == "record":
