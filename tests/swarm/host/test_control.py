@@ -16,18 +16,8 @@ from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
 from libp2p.pubsub.rpc_queue import RpcQueue
 
-from sapo_edge.swarm.host.gossip import (
-    ANNOUNCED_PER_SECOND,
-    MAX_CONTROL,
-    MAX_PUBLISHED,
-    MAX_REPEATED,
-    MAX_RPC_BYTES,
-    MESSAGE_BURST,
-    MESSAGES_PER_SECOND,
-    Gossip,
-    SafeGossipSub,
-    Verdict,
-)
+from sapo_edge.swarm.host import gossip
+from sapo_edge.swarm.host.gossip import MAX_CONTROL, MAX_PUBLISHED, MAX_REPEATED, Gossip, SafeGossipSub, Verdict
 from sapo_edge.swarm.host.host import make_host
 from sapo_edge.swarm.host.traffic import COMMON_BURST, SERVED_BURST, Meter
 from sapo_edge.swarm.host.work import Payer, current_payer, paid_by
@@ -127,7 +117,7 @@ async def test_announced_messages_are_limited_in_rate() -> None:
         kept = [len(ihave.messageIDs) for ihave in (await lab.kept(rpc)).ihave]
         assert len(kept) == MAX_REPEATED
         announced += sum(kept)
-    assert announced == 2 * ANNOUNCED_PER_SECOND
+    assert announced == 2 * gossip.ANNOUNCED_PER_SECOND
     assert sum(len(ihave.messageIDs) for ihave in (await lab.kept(rpc, OTHER)).ihave) == 4 * MAX_REPEATED
 
 
@@ -166,7 +156,7 @@ async def test_messages_and_subscriptions_are_limited_in_rate(monkeypatch: pytes
     await lab.read(full)
     assert pushed == MAX_PUBLISHED and lab.subscriptions == 20
     started = trio.current_time()
-    turns = int(4 * MESSAGE_BURST // (2 * MAX_PUBLISHED))
+    turns = int(4 * gossip.MESSAGE_BURST // (2 * MAX_PUBLISHED))
     await lab.read(*[full] * turns)
     assert lab.subscriptions <= 2 * MAX_CONTROL + MAX_CONTROL / 4 * (trio.current_time() - started)
 
@@ -181,7 +171,7 @@ async def test_a_neighbour_that_sends_too_much_is_read_more_slowly() -> None:
     started = trio.current_time()
     messages = rpc_pb2.RPC(publish=[rpc_pb2.Message()] * MAX_PUBLISHED)
     connection = await Lab().read(*[messages] * 100)
-    expected = (100 * MAX_PUBLISHED - MESSAGE_BURST) / MESSAGES_PER_SECOND
+    expected = (100 * MAX_PUBLISHED - gossip.MESSAGE_BURST) / gossip.MESSAGES_PER_SECOND
     assert trio.current_time() - started == pytest.approx(expected, abs=1)
     assert connection.unfinished == 0
 
@@ -300,7 +290,7 @@ class Requests:
 def test_an_honest_answer_is_read_as_it_is_written(sizes: list[int]) -> None:
     requests = Requests(*sizes)
     frames = requests.ask(*requests.ids)
-    assert all(frame.ByteSize() <= MAX_RPC_BYTES and len(frame.publish) <= MAX_PUBLISHED for frame in frames)
+    assert all(frame.ByteSize() <= gossip.MAX_RPC_BYTES and len(frame.publish) <= MAX_PUBLISHED for frame in frames)
     assert [message for frame in frames for message in frame.publish] == requests.messages
 
 

@@ -20,6 +20,7 @@ from sapo_edge.swarm.bucket import Shares, TokenBucket
 from sapo_edge.swarm.finding.circuit import MAX_CIRCUITS_OF_RELAY, MAX_RELAYS
 from sapo_edge.swarm.finding.dialing import MAX_DIALS, MAX_MEMBERS
 from sapo_edge.swarm.finding.peerbook import FIRST_DELAY
+from sapo_edge.swarm.host import traffic
 from sapo_edge.swarm.host.hardening import MAX_STREAMS as MAX_STREAMS_OF_ONE
 from sapo_edge.swarm.host.hardening import safe_yamux
 from sapo_edge.swarm.host.host import MAX_CONNECTIONS, MAX_STREAMS
@@ -33,14 +34,7 @@ from sapo_edge.swarm.host.places import (
     Origin,
     Places,
 )
-from sapo_edge.swarm.host.traffic import (
-    MAX_SOCKETS,
-    MAX_SOCKETS_PER_ADDRESS,
-    UNREAD_BYTES,
-    Meter,
-    MeteredStream,
-    MeteredTCP,
-)
+from sapo_edge.swarm.host.traffic import MAX_SOCKETS, MAX_SOCKETS_PER_ADDRESS, Meter, MeteredStream, MeteredTCP
 from sapo_edge.swarm.host.work import Work
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.joining.invite import MAX_ADDRESSES
@@ -450,5 +444,5 @@ def test_a_node_holds_less_unread_data_than_a_relay() -> None:
         for peer in peers:
             if not peer.ended:
                 peer.receive(backlog, 64 * 1024)
-        assert sum(peer.unread for peer in peers) <= UNREAD_BYTES + LOOK_BYTES < MAX_UNREAD / 3
+        assert sum(peer.unread for peer in peers) <= traffic.UNREAD_BYTES + LOOK_BYTES < MAX_UNREAD / 3
     assert any(peer.ended for peer in peers)

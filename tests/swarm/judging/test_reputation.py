@@ -17,24 +17,7 @@ from hypothesis import strategies as st
 from sapo_edge.room import FEW, GENEROUS, NEWCOMERS, Room
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.judging import reputation as module
-from sapo_edge.swarm.judging.reputation import (
-    BURST,
-    ESTABLISHED_AFTER,
-    ESTABLISHED_SECONDS,
-    FIRST_IGNORED,
-    IGNORED_SCORE,
-    LONGEST_IGNORED,
-    MAX_ESTABLISHED,
-    MAX_ESTABLISHED_PER_SOURCE,
-    MAX_NEWCOMERS,
-    MAX_POSTPONED,
-    NETWORK_BURST,
-    NETWORK_RATE,
-    NEWCOMERS_BURST,
-    RATE,
-    WEIGHTS,
-    Reputation,
-)
+from sapo_edge.swarm.judging.reputation import BURST, ESTABLISHED_AFTER, ESTABLISHED_SECONDS, RATE, WEIGHTS, Reputation
 from sapo_edge.swarm.wire.rejection import Rejection
 from tests.defences.defence import fails_without
 from tests.fakes import Clock
@@ -89,7 +72,7 @@ def seconds_ignored(reputation: Reputation, clock: Clock, peer: str) -> float:
     assert reputation.is_ignored(peer)
     start = clock.now
     while reputation.is_ignored(peer):
-        assert reputation.score(peer) == IGNORED_SCORE
+        assert reputation.score(peer) == module.IGNORED_SCORE
         reputation.penalize(peer, FORGED)
         clock.now += 5.0
     return clock.now - start
@@ -119,10 +102,10 @@ def test_each_repetition_is_ignored_for_longer_up_to_a_bound_and_forgotten_in_ti
     reputation: Reputation, clock: Clock
 ) -> None:
     lengths = [seconds_ignored(reputation, clock, "liar") for _ in range(9)]
-    assert lengths[0] == FIRST_IGNORED and lengths[1] > 1.5 * lengths[0] and lengths == sorted(lengths)
-    assert 4 * FIRST_IGNORED < lengths[-1] <= LONGEST_IGNORED + 5
+    assert lengths[0] == module.FIRST_IGNORED and lengths[1] > 1.5 * lengths[0] and lengths == sorted(lengths)
+    assert 4 * module.FIRST_IGNORED < lengths[-1] <= module.LONGEST_IGNORED + 5
     clock.now += 40 * module.STRIKE_HALF_LIFE
-    assert seconds_ignored(reputation, clock, "liar") == pytest.approx(FIRST_IGNORED, abs=5)
+    assert seconds_ignored(reputation, clock, "liar") == pytest.approx(module.FIRST_IGNORED, abs=5)
 
 
 def test_the_machines_date_which_may_jump_is_not_the_clock() -> None:
@@ -188,7 +171,7 @@ def test_whoever_was_ignored_has_to_earn_its_place_again(reputation: Reputation,
     reputation.penalize("liar", 2 * FORGED)
     reputation.credit("liar")
     assert not reputation.is_established("liar"), "it is ignored"
-    clock.now += 8 * FIRST_IGNORED
+    clock.now += 8 * module.FIRST_IGNORED
     reputation.credit("liar")
     assert reputation.is_established("liar")
 
@@ -264,7 +247,7 @@ def test_the_offences_of_one_newcomer_do_not_slow_down_the_others(reputation: Re
 def test_only_so_many_are_established_through_one_neighbour(reputation: Reputation, clock: Clock) -> None:
     sybils = [f"sybil {number}" for number in range(200)]
     establish(reputation, clock, *sybils, neighbour="bad neighbour")
-    assert len(established(reputation, sybils)) == MAX_ESTABLISHED_PER_SOURCE
+    assert len(established(reputation, sybils)) == module.MAX_ESTABLISHED_PER_SOURCE
     establish(reputation, clock, "honest", neighbour="good neighbour")
     assert reputation.is_established("honest")
 
@@ -275,14 +258,14 @@ def test_a_hundred_thousand_identities_push_out_no_established_peer(reputation: 
     establish(reputation, clock, *friends)
     for number in range(100_000):
         reputation.penalize(f"sybil {number}", SHAPE)
-    assert len(reputation) <= MAX_NEWCOMERS + MAX_ESTABLISHED
+    assert len(reputation) <= module.MAX_NEWCOMERS + module.MAX_ESTABLISHED
     assert established(reputation, friends) == friends
 
 
 def test_all_remembered_peers_take_little_memory(reputation: Reputation) -> None:
     tracemalloc.start()
     try:
-        for number in range(MAX_NEWCOMERS):
+        for number in range(module.MAX_NEWCOMERS):
             reputation.penalize(f"sybil {number}", SHAPE)
         assert tracemalloc.get_traced_memory()[0] < 4 * 2**20
     finally:
@@ -316,7 +299,7 @@ def test_one_source_has_half_of_the_established_at_most(reputation: Reputation, 
     sybils = [f"sybil {number}" for number in range(300)]
     for number in range(10):
         establish(reputation, clock, *sybils[30 * number : 30 * number + 30], neighbour=f"rented {number}")
-    assert len(established(reputation, sybils)) <= max(MAX_ESTABLISHED_PER_SOURCE, len(before) + 1)
+    assert len(established(reputation, sybils)) <= max(module.MAX_ESTABLISHED_PER_SOURCE, len(before) + 1)
     assert established(reputation, honest) == before
 
 
@@ -395,7 +378,7 @@ def test_newcomers_together_get_a_part_of_a_budget_in_a_large_swarm_by_whatever_
     rounds, accepted = 20, 0
     for number in range(rounds):
         accepted += accepted_over(reputation, clock, [f"key {number} {key}" for key in range(50)])
-    most = NEWCOMERS * BUDGET * rounds * (1 + len(NEIGHBOURS) * NETWORK_RATE / RATE) + 8 * len(NEIGHBOURS)
+    most = NEWCOMERS * BUDGET * rounds * (1 + len(NEIGHBOURS) * module.NETWORK_RATE / RATE) + 8 * len(NEIGHBOURS)
     assert accepted <= most
 
 
@@ -427,7 +410,7 @@ def test_neighbours_that_are_not_established_share_one_part_however_many_connect
             while accepted < 10_000 and offer(reputation, f"key {accepted}", f"stranger {number}"):
                 accepted += 1
         clock.now += 60.0 * (moment == 0)
-    assert accepted <= NEWCOMERS_BURST + RATE + NETWORK_RATE + 2
+    assert accepted <= module.NEWCOMERS_BURST + RATE + module.NETWORK_RATE + 2
 
 
 @fails_without("swarm/judging/reputation.py", "digests * _factor(self._room.newcomers)", "digests")
@@ -507,13 +490,13 @@ def test_an_established_author_or_one_in_a_small_swarm_waits_for_nothing(clock: 
 @fails_without("swarm/judging/reputation.py", "Recent(MAX_POSTPONED)", "Recent(10**9)")
 def test_those_who_wait_are_bounded_in_number_and_who_goes_on_trying_is_not_forgotten(clock: Clock) -> None:
     reputation = Reputation(clock, room_among(clock, 1000.0))
-    for number in range(3 * MAX_POSTPONED):
+    for number in range(3 * module.MAX_POSTPONED):
         reputation.postpone(f"key {number}", "neighbour")
         if number % 1000 == 0:
             reputation.postpone("loud", "neighbour")
     assert len(reputation) == 0
-    waits = [not reputation.allows(f"key {number}", "neighbour") for number in range(3 * MAX_POSTPONED)]
-    assert sum(waits) == MAX_POSTPONED - 1 and not reputation.allows("loud", "neighbour")
+    waits = [not reputation.allows(f"key {number}", "neighbour") for number in range(3 * module.MAX_POSTPONED)]
+    assert sum(waits) == module.MAX_POSTPONED - 1 and not reputation.allows("loud", "neighbour")
 
 
 @fails_without("swarm/judging/reputation.py", "charge(rollouts * _factor(self._room.author))", "charge(rollouts)")
@@ -547,8 +530,8 @@ def test_whatever_is_sent_a_large_swarm_keeps_to_its_room(others: int, sent: lis
     newcomers = [name for name in accepted if not reputation.is_established(name)]
     ways, kinds = 7, 2
     assert sum(accepted[name] for name in newcomers) <= kinds * (
-        (NEWCOMERS_BURST + ways * NETWORK_BURST) * room.newcomers / (RATE / 60)
-        + room.newcomers * seconds * (1 + ways * NETWORK_RATE / RATE)
+        (module.NEWCOMERS_BURST + ways * module.NETWORK_BURST) * room.newcomers / (RATE / 60)
+        + room.newcomers * seconds * (1 + ways * module.NETWORK_RATE / RATE)
         + 20 * ways
     )
 

@@ -17,26 +17,9 @@ from sapo_edge.swarm.host.requests import RequestError
 from sapo_edge.swarm.host.traffic import COMMON_BURST, SERVED_BURST, Meter
 from sapo_edge.swarm.judging.reputation import IGNORE_AT
 from sapo_edge.swarm.member import pull as module
-from sapo_edge.swarm.member.pull import (
-    GUESS_BURST,
-    MAX_ATTEMPTS,
-    MAX_PULLS,
-    MAX_SOURCES,
-    PULLS,
-    RETRY_SECONDS,
-    Puller,
-    PullServer,
-)
-from sapo_edge.swarm.wire.messages import (
-    MAX_REQUESTED,
-    MAX_RESPONSE_BYTES,
-    OWN,
-    Request,
-    decode_request,
-    decode_response,
-    encode_request,
-    encode_response,
-)
+from sapo_edge.swarm.member.pull import GUESS_BURST, MAX_ATTEMPTS, MAX_PULLS, MAX_SOURCES, PULLS, Puller, PullServer
+from sapo_edge.swarm.wire import messages
+from sapo_edge.swarm.wire.messages import OWN, Request, decode_request, decode_response, encode_request, encode_response
 from sapo_edge.swarm.wire.record import RawRecord
 from sapo_edge.tasks.manifest import load_manifest
 from tests.defences.defence import fails_without
@@ -118,7 +101,7 @@ async def test_a_rollout_that_is_requested_several_times_is_sent_once() -> None:
     server = Server()
     record = make_record(server.member)
     server.member.records.add(record)
-    response = await server.ask(Request("rollouts", digests=(record.digest,) * MAX_REQUESTED))
+    response = await server.ask(Request("rollouts", digests=(record.digest,) * messages.MAX_REQUESTED))
     assert response is not None and decode_response(response).records == (record,)
 
 
@@ -139,7 +122,7 @@ async def test_small_requests_return_no_more_than_an_address_may_have() -> None:
         server.host.connections[ID.from_string(peer(asker))] = [FakeConnection(peer(asker), remote)]
     responses = [await server.ask(wanted, asker) for asker in (5, 6, 7) for _ in range(int(PULLS.burst))]
     returned = sum(len(response) for response in responses if response)
-    assert COMMON_BURST <= returned <= COMMON_BURST + MAX_RESPONSE_BYTES + SERVED_BURST
+    assert COMMON_BURST <= returned <= COMMON_BURST + messages.MAX_RESPONSE_BYTES + SERVED_BURST
     assert server.refused("the address has had too much") > 60
     await trio.sleep(0.01)
     assert await server.ask(wanted, 8), "another address has a share of its own"
@@ -266,7 +249,7 @@ async def test_a_peer_that_does_not_answer_is_left_alone_for_a_while(client: Cli
     client.puller.want([digest(1)], [peer(8)])
     async with client.running(0.5):
         client.puller.want([digest(2)], [peer(8)])
-        await trio.sleep(RETRY_SECONDS - 1)
+        await trio.sleep(module.RETRY_SECONDS - 1)
         assert [wanted for _, wanted in client.asked] == [(digest(1),)]
         await trio.sleep(2)
         assert {wanted for _, asked in client.asked[1:] for wanted in asked} == {digest(1), digest(2)}

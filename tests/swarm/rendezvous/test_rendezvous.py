@@ -23,18 +23,7 @@ from sapo_edge.swarm.addresses import neighbourhood
 from sapo_edge.swarm.rendezvous import rendezvous
 from sapo_edge.swarm.rendezvous.lookup import Entry, look_up, short_topic
 from sapo_edge.swarm.rendezvous.program import NO_LIBRARY
-from sapo_edge.swarm.rendezvous.rendezvous import (
-    AGAIN_SECONDS,
-    MAX_ANSWERS,
-    MAX_OF_ANSWER,
-    MAX_OF_NETWORK,
-    Place,
-    Places,
-    Rendezvous,
-    Topic,
-    keys_at,
-    read_line,
-)
+from sapo_edge.swarm.rendezvous.rendezvous import MAX_OF_ANSWER, Place, Places, Rendezvous, Topic, keys_at, read_line
 from sapo_edge.swarm.status import Search
 from sapo_edge.swarm.tally import Tally
 from tests.defences.defence import fails_without
@@ -85,11 +74,11 @@ def test_however_many_addresses_are_named_few_are_kept_and_of_a_network_fewer(
         if number in takes and (place := places.take()):
             assert place not in taken, "none is tried twice in a while"
             taken.add(place)
-        assert len(places) <= MAX_ANSWERS * MAX_OF_ANSWER
+        assert len(places) <= rendezvous.MAX_ANSWERS * MAX_OF_ANSWER
     places = Places(lambda: 0.0)
     places.add([place for answer in answers for place in answer])
     networks = Counter(neighbourhood(ip) for ip, _ in iter(places.take, None))
-    assert networks.total() <= MAX_OF_ANSWER and all(count <= MAX_OF_NETWORK for count in networks.values())
+    assert networks.total() <= MAX_OF_ANSWER and all(count <= rendezvous.MAX_OF_NETWORK for count in networks.values())
 
 
 @fails_without("swarm/rendezvous/rendezvous.py", "if len(kept) == self._most:")
@@ -97,7 +86,7 @@ def test_ten_thousand_announced_addresses_take_the_room_of_a_few() -> None:
     places = Places(rng=random.Random(1))
     for first in range(0, 10_000, 100):
         places.add([(f"5.{number // 250}.{number % 250}.1", 4000) for number in range(first, first + 100)])
-    assert len(places) == MAX_ANSWERS * MAX_OF_ANSWER
+    assert len(places) == rendezvous.MAX_ANSWERS * MAX_OF_ANSWER
 
 
 @fails_without(
@@ -123,7 +112,7 @@ def test_a_place_is_tried_again_after_a_while() -> None:
     assert places.take() == HONEST and places.take() is None, "although two nodes name it"
     places.add([HONEST])
     assert places.take() is None
-    now = AGAIN_SECONDS
+    now = rendezvous.AGAIN_SECONDS
     places.add([HONEST])
     assert places.take() == HONEST
 

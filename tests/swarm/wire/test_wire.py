@@ -29,17 +29,7 @@ from sapo_edge.swarm.wire import messages as wire
 from sapo_edge.swarm.wire import record as wire_record
 from sapo_edge.swarm.wire.codec import MAX_TEXT_BYTES, WireError, decode
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
-from sapo_edge.swarm.wire.record import (
-    CONTEXT,
-    MAX_BODY_BYTES,
-    MAX_TIME,
-    RawRecord,
-    decode_record,
-    encode_body,
-    read_author,
-    sign_rollout,
-    verify_record,
-)
+from sapo_edge.swarm.wire.record import RawRecord, decode_record, encode_body, read_author, sign_rollout, verify_record
 from sapo_edge.swarm.wire.rejection import Rejection
 from tests.defences.defence import fails_without
 from tests.swarm.wire import make_vectors
@@ -54,7 +44,7 @@ digests = st.binary(min_size=32, max_size=32)
 rollouts = st.builds(
     Rollout, st.builds(TaskRef, names, names, integers, integers), st.text(max_size=200), st.text(max_size=200),
     st.lists(st.builds(Answer, st.text(max_size=100), st.booleans()), min_size=1, max_size=MAX_ANSWERS).map(tuple),
-    st.just(US.peer_id), integers, integers, st.floats(0, MAX_TIME, exclude_max=True),
+    st.just(US.peer_id), integers, integers, st.floats(0, wire_record.MAX_TIME, exclude_max=True),
 )  # fmt: skip
 records = st.lists(st.builds(RawRecord, st.binary(max_size=300), st.binary(min_size=64, max_size=64)), max_size=64)
 
@@ -112,7 +102,9 @@ def test_the_largest_rollout_fits_a_body_and_a_response_and_no_message() -> None
     assert wire.decode_response(wire.encode_response([signed.record])).records == (signed.record,)
     assert wire.split_records([signed.record]) == ([], [signed.record])
     assert reason_of(lambda: wire.encode_message(SWARM, [signed.record], [])) is Rejection.SIZE
-    assert reason_of(lambda: decode_record(RawRecord(bytes(MAX_BODY_BYTES + 1), bytes(64)))) is Rejection.SIZE
+    assert (
+        reason_of(lambda: decode_record(RawRecord(bytes(wire_record.MAX_BODY_BYTES + 1), bytes(64)))) is Rejection.SIZE
+    )
 
 
 @settings(deadline=None)
@@ -286,7 +278,7 @@ def test_vectors_of_rollouts(vector: dict[str, Any]) -> None:
     assert make_vectors.rollout_fields(signed.rollout) == vector["rollout"]
     assert signed.record.digest.hex() == signed.rollout.id == vector["digest"]
     assert signed.swarm.hex() == vector["swarm"] and verify_record(signed)
-    assert (CONTEXT + signed.record.body).hex() == vector["signed"]
+    assert (wire_record.CONTEXT + signed.record.body).hex() == vector["signed"]
     identity = Identity(bytes.fromhex(vector["secret"]))
     assert identity.sign(bytes.fromhex(vector["signed"])) == signed.record.signature
     assert (encode_body(signed.rollout, signed.swarm) == signed.record.body) is vector["canonical"]
