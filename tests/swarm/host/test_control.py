@@ -161,11 +161,7 @@ async def test_messages_and_subscriptions_are_limited_in_rate(monkeypatch: pytes
     assert lab.subscriptions <= 2 * MAX_CONTROL + MAX_CONTROL / 4 * (trio.current_time() - started)
 
 
-@fails_without(
-    "swarm/host/gossip.py",
-    "if (delay := self._buckets(peer_id)[0].wait(1.0)) > 0:",
-    "if (delay := self._buckets(peer_id)[0].wait(1.0)) > 1e9:",
-)
+@fails_without("swarm/host/gossip.py", "self._buckets(peer_id)[0].wait(1.0)", "0.0")
 @in_trio(jumps=0)
 async def test_a_neighbour_that_sends_too_much_is_read_more_slowly() -> None:
     started = trio.current_time()
@@ -233,11 +229,7 @@ async def test_whoever_brings_a_message_pays_for_the_time_that_forwarding_it_tak
     assert payers == [payer, None, None, None] and current_payer() is None
 
 
-@fails_without(
-    "swarm/host/gossip.py",
-    "if verdict is not Verdict.DECLINE:\n            self._mark_msg_seen(message)",
-    "self._mark_msg_seen(message)",
-)
+@fails_without("swarm/host/gossip.py", "verdict is not Verdict.DECLINE", "True")
 @in_trio(jumps=0)
 async def test_a_message_that_was_declined_may_come_from_another_neighbour() -> None:
     lab, message = Lab(), signed_message()
@@ -294,11 +286,7 @@ def test_an_honest_answer_is_read_as_it_is_written(sizes: list[int]) -> None:
     assert [message for frame in frames for message in frame.publish] == requests.messages
 
 
-@fails_without(
-    "swarm/host/gossip.py",
-    "dict.fromkeys(safe_bytes_from_hex(name) for name in iwant_msg.messageIDs)",
-    "[safe_bytes_from_hex(name) for name in iwant_msg.messageIDs]",
-)
+@fails_without("swarm/host/gossip.py", "dict.fromkeys(safe_bytes_from_hex", "list(safe_bytes_from_hex")
 def test_a_message_that_is_requested_again_and_again_is_sent_once() -> None:
     requests = Requests(46_000)
     (wanted,) = requests.ids
@@ -321,10 +309,7 @@ async def test_who_subscribes_again_and_again_gets_no_more_than_an_address_may_h
 
 
 @fails_without("swarm/host/gossip.py", "if self.meter.served.exhausted(address):")
-@fails_without(
-    "swarm/host/gossip.py",
-    "        self.meter.served.charge(address, sum(message.ByteSize() for message in messages))\n",
-)
+@fails_without("swarm/host/gossip.py", "sum(message.ByteSize() for message in messages)", "0")
 def test_small_requests_for_messages_return_no_more_than_an_address_may_have() -> None:
     requests = Requests(*[46_000] * 8)
     for _ in range(100):

@@ -282,11 +282,7 @@ def test_what_is_forwarded_has_something_new_and_nothing_that_the_next_hop_rejec
 
 
 @fails_without("swarm/judging/admission.py", "if not is_gossip and not self.reputation.allows(author, sender):")
-@fails_without(
-    "swarm/judging/admission.py",
-    "self.reputation.charge(signed.rollout.author, sender, cost(1, len(record.body)))",
-    "pass",
-)
+@fails_without("swarm/judging/admission.py", "cost(1, len(record.body))", "0.0")
 def test_pulled_rollouts_are_charged_to_their_author_by_their_size(gate: Gate) -> None:
     answers = tuple(Answer("a" * 8000, True) for _ in range(8))
     records = [gate.signed(number, answers=answers).record for number in range(64)]
@@ -326,14 +322,8 @@ def test_a_large_rollout_counts_as_many_and_so_does_a_padded_message(gate: Gate)
 
 
 @fails_without("swarm/judging/admission.py", "if not self.reputation.allows(publisher, sender):")
-@fails_without(
-    "swarm/judging/admission.py", "self.reputation.charge(publisher, sender, cost(len(message.records), size))", "pass"
-)
-@fails_without(
-    "swarm/judging/admission.py",
-    "if sender == publisher and self.reputation.overdraws(publisher):",
-    "if self.reputation.overdraws(publisher):",
-)
+@fails_without("swarm/judging/admission.py", "cost(len(message.records), size)", "0.0")
+@fails_without("swarm/judging/admission.py", "sender == publisher and self", "self")
 @pytest.mark.parametrize("sender", [AUTHOR, "neighbour"])
 def test_a_flood_is_cut_to_the_rate_and_messages_are_accepted_whole_or_not_at_all(gate: Gate, sender: str) -> None:
     outcomes = []
@@ -368,11 +358,7 @@ def test_whoever_forwards_news_is_not_blamed_for_what_its_publisher_repeats(gate
     assert not gate.blamed("relay") and relay.blamed() == [AUTHOR], "its neighbour knows who repeats"
 
 
-@fails_without(
-    "swarm/judging/admission.py",
-    "return CheckResult(rejections=(Rejection.IGNORED,))\n            return",
-    "pass\n            return",
-)
+@fails_without("swarm/judging/admission.py", "if self.reputation.is_ignored(sender):")
 @fails_without("swarm/judging/admission.py", "if self.reputation.is_ignored(author):")
 @fails_without("swarm/judging/admission.py", " or self.reputation.is_ignored(publisher)")
 def test_what_ignored_authors_and_neighbours_bring_is_not_looked_at(gate: Gate) -> None:
@@ -391,11 +377,7 @@ def test_what_ignored_authors_and_neighbours_bring_is_not_looked_at(gate: Gate) 
     "pass\n            # Before",
 )
 @fails_without("swarm/judging/admission.py", "break\n                continue", "pass\n                continue")
-@fails_without(
-    "swarm/judging/admission.py",
-    "self.reputation.penalize(sender, _sender_weight(reason, count, is_repeated=is_repeated))",
-    "pass",
-)
+@fails_without("swarm/judging/admission.py", "_sender_weight(reason, count, is_repeated=is_repeated)", "0.0")
 def test_false_signatures_use_up_nobodys_rate(gate: Gate) -> None:
     forged = [unsigned(gate.record(sequence)) for sequence in range(60)]
     for _ in range(5):
@@ -662,10 +644,7 @@ def test_a_task_that_waits_for_anothers_blocked_one_blames_nobody(gate: Gate, mo
     assert not gate.blamed()
 
 
-@fails_without(
-    "swarm/judging/admission.py",
-    "            self.reputation.penalize(author, WEIGHTS[error.reason] if error.is_authors_fault else 0.0)\n",
-)
+@fails_without("swarm/judging/admission.py", "WEIGHTS[error.reason] if error.is_authors_fault else 0.0", "0.0")
 def test_an_author_of_false_tasks_is_ignored_for_a_time_and_its_forwarder_is_not(gate: Gate) -> None:
     for sequence in range(2):
         lie = gate.signed(sequence, ground_truth="lie")
