@@ -24,11 +24,9 @@ from hypothesis import strategies as st
 from sapo_edge.rollout import MAX_ANSWER_BYTES, MAX_ANSWERS, MAX_INTEGER, MAX_QUESTION_BYTES, Answer, Rollout, TaskRef
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.wire import codec as wire_codec
-from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire import messages as wire
 from sapo_edge.swarm.wire import record as wire_record
 from sapo_edge.swarm.wire.codec import MAX_TEXT_BYTES, WireError, decode
-from sapo_edge.swarm.wire.exchange import ExchangeResponse
 from sapo_edge.swarm.wire.record import RawRecord, decode_record, encode_body, read_author, sign_rollout, verify_record
 from sapo_edge.swarm.wire.rejection import Rejection
 from tests.defences.defence import fails_without
@@ -376,13 +374,3 @@ def test_records_that_compress_well_are_bounded_by_their_own_size() -> None:
     assert len(fitting) == 16 and len(others) == 4, "of 17, too few bytes would be left for announcements"
     wire.encode_message(SWARM, fitting, [random.Random(0).randbytes(32)] * wire.MAX_ANNOUNCED)
     assert reason_of(lambda: wire.encode_message(SWARM, content, [])) is Rejection.SIZE
-
-
-@pytest.mark.parametrize(
-    "response",
-    [ExchangeResponse(True, "8.8.8.8", None, 1.5), ExchangeResponse(False, "2001:db8::1", True, 0.0),
-     ExchangeResponse(False, "", False, 2.0**31)],
-    ids=["a member", "reachable", "unreachable"],
-)  # fmt: skip
-def test_answers_to_peer_requests_are_decoded_again(response: ExchangeResponse) -> None:
-    assert exchange.decode_response(exchange.encode_response(response)) == response
