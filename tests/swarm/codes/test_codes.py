@@ -241,9 +241,7 @@ async def test_a_guess_is_bounded_before_it_is_read() -> None:
 
 @fails_without("swarm/codes/offering.py", "trio.fail_after(EXCHANGE_SECONDS)", "trio.fail_after(1e6)")
 @in_trio()
-async def test_whoever_asks_for_the_number_and_says_nothing_leaves_the_code_to_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_whoever_asks_and_says_nothing_leaves_the_code_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offering, "EXCHANGE_SECONDS", 0.2)
     async with trio.open_nursery() as nursery, visiting_host(None) as third:
         inviter = Inviter(nursery)

@@ -283,9 +283,7 @@ async def test_addresses_that_a_peer_may_not_name_are_not_dialled(monkeypatch: p
 
 @fails_without("swarm/finding/peerbook.py", "max(MAX_OF_REGION, regions[peer.region])", "0")
 @fails_without("swarm/finding/peerbook.py", " and peer.peer_id not in anchors")
-def test_a_crowd_of_one_region_pushes_no_other_peer_out_of_the_book_and_anchors_stay(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_crowd_of_one_region_pushes_no_other_peer_out_and_anchors_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peerbook, "MAX_PEERS", 128)
     monkeypatch.setattr(peerbook, "MAX_SAVED", 32)
     book = PeerBook(OWN)
@@ -405,9 +403,7 @@ def test_the_file_has_the_reached_peers_and_invalid_files_are_rejected() -> None
     assert book.peers[OTHER].last_connected <= time.time()
 
 
-def test_the_book_remembers_the_most_members_of_the_last_day_on_which_its_swarm_was_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_book_remembers_the_most_members_of_the_last_day_that_had_any(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_800_014_400
     monkeypatch.setattr(time, "time", lambda: float(now))
     book = PeerBook(OWN, swarm=b"one")

@@ -212,9 +212,7 @@ async def test_no_hole_is_punched_to_a_private_address_or_one_of_the_owners_netw
 @fails_without("swarm/addresses.py", " and self.may_dial(address)")
 @fails_without("swarm/addresses.py", "address.relay is None and self.is_local", "self.is_local")
 @in_trio()
-async def test_only_addresses_of_the_local_network_are_taken_from_announcements(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_announcements_give_addresses_of_the_local_network_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     near = direct_address("192.168.1.9", 4001, OTHER)
     elsewhere, low = direct_address("9.9.9.9", 4001, STRANGER), direct_address("192.168.1.9", 25, STRANGER)
     relayed = Address("ip4", "192.168.1.9", 4001, STRANGER, relay=OTHER)

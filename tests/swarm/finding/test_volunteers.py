@@ -315,9 +315,7 @@ def asks(discovery: Discovery, monkeypatch: pytest.MonkeyPatch, *pauses: float) 
     return sum("sapo config set relay public" in str(event) for event in told)
 
 
-def test_the_owner_is_asked_once_when_others_have_reached_the_node_for_a_day(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_owner_is_asked_once_after_a_day_of_being_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def make(**options: Any) -> Discovery:
         settings = {"carries": True, "contacts": (("9.9.9.9", 1),), "asked": tmp_path / "asked", **options}
         discovery = make_discovery(monkeypatch, **settings)
@@ -364,9 +362,7 @@ def test_the_setting_relay_says_who_is_carried(
 
 
 @in_trio(0)
-async def test_who_is_alone_asks_a_new_volunteer_often_and_an_old_one_or_a_stranger_seldom(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_who_is_alone_asks_a_new_volunteer_often_and_others_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     discovery = make_discovery(monkeypatch)
     monkeypatch.setattr(time, "monotonic", trio.current_time)
     asked: list[float] = []

@@ -43,9 +43,7 @@ def rewards_of(source: TaskSource, rollout: Rollout) -> tuple[float, ...]:
     return scored.rewards
 
 
-def test_an_honest_rollout_earns_local_rewards_and_hostile_text_is_scored_and_not_run(
-    source: TaskSource, honest: Rollout
-) -> None:
+def test_honest_text_earns_local_rewards_and_hostile_text_is_not_run(source: TaskSource, honest: Rollout) -> None:
     assert rewards_of(source, honest) == (1.0, 0.0)
     texts = ["", "<answer>", "<answer>__import__('os').abort()</answer>", "\x00" * 100, "<answer>" + "9" * 8000]
     rollout = replace(honest, answers=tuple(Answer(text, True) for text in texts))

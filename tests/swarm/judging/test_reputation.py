@@ -98,9 +98,7 @@ def test_offences_lower_the_score_and_time_forgives_them(reputation: Reputation,
 
 
 @fails_without("swarm/judging/reputation.py", "FIRST_IGNORED * 2**self.strikes", "FIRST_IGNORED")
-def test_each_repetition_is_ignored_for_longer_up_to_a_bound_and_forgotten_in_time(
-    reputation: Reputation, clock: Clock
-) -> None:
+def test_each_repetition_is_ignored_for_longer_in_bounds_and_forgotten(reputation: Reputation, clock: Clock) -> None:
     lengths = [seconds_ignored(reputation, clock, "liar") for _ in range(9)]
     assert lengths[0] == module.FIRST_IGNORED and lengths[1] > 1.5 * lengths[0] and lengths == sorted(lengths)
     assert 4 * module.FIRST_IGNORED < lengths[-1] <= module.LONGEST_IGNORED + 5
@@ -125,9 +123,7 @@ def test_a_rate_allows_a_burst_and_then_so_many_a_minute(reputation: Reputation,
 
 
 @fails_without("swarm/judging/reputation.py", "budget.rate = RATE / 60.0 * self.share", "budget.rate = RATE / 60.0")
-def test_a_neighbours_penalty_lowers_the_rates_of_its_newcomers_and_announcements(
-    reputation: Reputation, clock: Clock
-) -> None:
+def test_a_neighbours_penalty_slows_its_newcomers_and_announcements(reputation: Reputation, clock: Clock) -> None:
     def announced() -> int:
         return sum(reputation.take_announced("neighbour", 1) for _ in range(1000))
 
@@ -270,9 +266,7 @@ def test_all_remembered_peers_take_little_memory(reputation: Reputation) -> None
 
 
 @fails_without("swarm/judging/reputation.py", "_Shelf(MAX_ESTABLISHED)", "_Shelf(10**9)")
-def test_established_peers_are_pushed_out_only_by_other_established_ones(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_established_peers_push_out_established_ones(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ESTABLISHED", 100)
     reputation = Reputation(clock)
     few = [f"few {number}" for number in range(15)]

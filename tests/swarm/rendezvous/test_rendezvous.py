@@ -275,9 +275,7 @@ def test_nodes_are_remembered_for_the_next_start(monkeypatch: pytest.MonkeyPatch
     run.until(lambda: run.tried)
 
 
-def test_a_node_that_others_reach_announces_its_port_and_a_changed_one_at_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_who_is_reached_announces_its_port_and_a_changed_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     log = tmp_path / "log"
     code = f"import sys\nfor line in sys.stdin: open({str(log)!r}, 'a').write(line)"
     run = Run(monkeypatch, code)

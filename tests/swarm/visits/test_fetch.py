@@ -74,9 +74,7 @@ def test_a_manifest_is_taken_that_has_the_digest_of_the_invite(
 
 
 @in_trio()
-async def test_a_manifest_is_fetched_from_a_neighbour_where_the_invite_leads_nowhere(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_manifest_comes_from_a_neighbour_if_the_invite_leads_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a class without the internet, whose router has given the teacher's computer another address since."""
     key, tags = b"k" * 32, list[bytes]()
     swarm = Swarm.of(WANTED, (f"/ip4/127.0.0.1/tcp/9/p2p/{PEER}",), key)
