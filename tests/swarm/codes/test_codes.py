@@ -48,7 +48,7 @@ async def place(behave: Callable[[Any], Awaitable[None]] | None = None) -> Async
     """A meeting place, as a relay is one; with `behave`, one that reads a claim and then does as it likes."""
     async with visiting_host(None, "loopback") as host:
         if behave is None:
-            MeetingPlace(host, Tally(lambda event: None)).start()
+            MeetingPlace(host, Tally()).start()
         else:
             host.set_stream_handler(TProtocol(PROTOCOL), functools.partial(after_claim, behave))
         yield direct_address("127.0.0.1", listen_port(host), str(host.get_id()))
@@ -57,6 +57,12 @@ async def place(behave: Callable[[Any], Awaitable[None]] | None = None) -> Async
 async def after_claim(behave: Callable[[Any], Awaitable[None]], stream: Any) -> None:
     await read_frame(stream, MAX_CLAIM_BYTES)
     await behave(stream)
+
+
+async def say_nothing(stream: Any) -> None:
+    """A meeting place that brings somebody who says nothing."""
+    await write_frame(stream, encode_answer(Answer.PAIRED))
+    await trio.sleep_forever()
 
 
 class Inviter:
@@ -302,12 +308,7 @@ async def test_few_addresses_of_the_local_network_are_tried_and_for_a_while(monk
 @in_trio()
 async def test_a_silent_place_costs_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accepting, "HELLO_SECONDS", 0.2)
-
-    async def behave(stream: Any) -> None:
-        await write_frame(stream, encode_answer(Answer.PAIRED))
-        await trio.sleep_forever()
-
-    async with place(behave) as silent, trio.open_nursery() as nursery:
+    async with place(say_nothing) as silent, trio.open_nursery() as nursery:
         inviter = Inviter(nursery)
         code = await inviter.code()
         with trio.fail_after(8):

@@ -46,7 +46,7 @@ class Stream:
 
 class Lab:
     def __init__(self, nursery: trio.Nursery, slots: int = 4) -> None:
-        self.tally = Tally(lambda event: None)
+        self.tally = Tally()
         self.place = MeetingPlace(self, self.tally, slots)
         self._nursery = nursery
         self.place.start()

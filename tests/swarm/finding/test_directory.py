@@ -35,7 +35,7 @@ class Lab:
     ) -> None:  # fmt: skip
         self.connections = {name: FakeConnection(peer(int(name[1:])), remote) for name, remote in peers.items()}
         self.host = FakeHost(*self.connections.values())
-        self.tally = Tally(lambda event: None)
+        self.tally = Tally()
         self.checked: list[Address] = []
         self.probed: list[tuple[str, int]] = []
         self.open_ports: set[tuple[str, int]] = set()

@@ -147,7 +147,7 @@ class Lab:
         self.learn(*known)
         self.dialled: list[Address] = []
         self.connections: dict[str, object] = dict.fromkeys(inbound)
-        self.tally = Tally(lambda event: None)
+        self.tally = Tally()
         host = types.SimpleNamespace(get_network=lambda: self)
         self.dialler = Dialler(host, self.book, lambda: HOME, lambda peer: True, lambda address: None, self.tally)
         self._answer = answer
@@ -514,7 +514,7 @@ async def test_services_that_say_nothing_or_too_much_keep_no_other_from_being_fo
     """Real multicast on loopback: first names without addresses, then services of the swarm, more than are kept."""
     if not multicast_works("127.0.0.1"):
         pytest.skip("this machine has no multicast")
-    found, made, tally = list[Address](), list[mdns._Multicast](), Tally(lambda event: None)
+    found, made, tally = list[Address](), list[mdns._Multicast](), Tally()
     alone = LocalNetworks(("127.0.0.1",), (), loopback=True)
 
     class Kept(mdns._Multicast):

@@ -61,7 +61,7 @@ class Lab:
         dialler: Any = self
         self.volunteers = Volunteers(
             host, swarm, dialler, self.members.__contains__, lambda: self.is_needed, self.givers.__contains__,
-            Tally(lambda event: None),
+            Tally(),
         )  # fmt: skip
 
     def get_network(self) -> Lab:

@@ -43,7 +43,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 def dialler() -> Dialler:
     host = a_host(SimpleNamespace(connections={}))
-    tally = Tally(lambda event: None)
+    tally = Tally()
     return Dialler(host, PeerBook(OWN), lambda: HOME, lambda peer: False, lambda address: None, tally)
 
 

@@ -27,6 +27,7 @@ from sapo_edge.swarm.rendezvous.rendezvous import MAX_OF_ANSWER, Place, Places, 
 from sapo_edge.swarm.status import Search
 from sapo_edge.swarm.tally import Tally
 from tests.defences.defence import fails_without
+from tests.swarm.finding.fakes import nobody
 from tests.swarm.loop import in_trio
 from tests.swarm.rendezvous.mainline import LOOSE, ON_LOOPBACK, start
 
@@ -324,10 +325,6 @@ def test_nodes_of_both_versions_of_ip_are_told(monkeypatch: pytest.MonkeyPatch) 
     run.until(lambda: [host for host, _ in run.rendezvous.nodes] == hosts)
     for session in itertools.chain(*sessions.values()):
         session.pause()
-
-
-async def nobody(_place: Place) -> bool:
-    return False
 
 
 def test_a_topic_is_looked_up_seldom_and_from_the_beginning_when_the_last_member_is_gone() -> None:

@@ -66,7 +66,7 @@ class Host:
     relay: Address  # from `join` on
 
     def __init__(self) -> None:
-        self.tally = Tally(lambda event: None)
+        self.tally = Tally()
         self.meter = Meter(0, 0, self.tally)
         self.host = make_host(Identity(secrets.token_bytes(32)), None, self.meter)
         self.id = str(self.host.get_id())
@@ -264,7 +264,7 @@ async def test_a_relay_serves_as_many_as_it_was_told() -> None:
     config = RelayConfig(Identity(bytes(32)), listen="loopback", members=2, members_per_address=4)
     async with trio.open_nursery() as nursery, contextlib.AsyncExitStack() as stack:
         stack.callback(nursery.cancel_scope.cancel)
-        nursery.start_soon(run_relay, config, Tally(lambda event: None), own.extend)
+        nursery.start_soon(run_relay, config, Tally(), own.extend)
         hosts = [await stack.enter_async_context(Host().running()) for _ in range(3)]
         assert await until(lambda: own, 60)
         relay = parse_address(own[0])
@@ -326,7 +326,7 @@ async def test_the_library_closes_no_connection_of_a_relay(monkeypatch: pytest.M
 
     config = RelayConfig(Identity(bytes(32)), listen="loopback", members=1000)
     async with trio.open_nursery() as nursery:
-        await run_relay(config, Tally(lambda event: None), lambda addresses: nursery.cancel_scope.cancel())
+        await run_relay(config, Tally(), lambda addresses: nursery.cancel_scope.cancel())
     bounds = made[0].get_network().connection_config
     # Above the high-water mark it closes idle connections, twenty at a time.
     assert min(bounds.high_watermark, bounds.max_connections, made[0].get_peerstore().max_peers) > 1000
@@ -450,7 +450,7 @@ def client_among(
     monkeypatch.setattr(RelayClient, "is_dedicated", lambda self, peer_id: peer_id == dedicated)
     network = SimpleNamespace(connections={ID.from_string(peer): [] for peer in addresses})
     host: Any = SimpleNamespace(get_network=lambda: network, get_id=lambda: ID(b"own"), **methods)
-    return RelayClient(host, addresses.get, lambda: True, carried, tuple, nobody, Tally(lambda event: None))
+    return RelayClient(host, addresses.get, lambda: True, carried, tuple, nobody, Tally())
 
 
 def relays(ips: Sequence[str], first: int = 1) -> dict[str, Address]:
