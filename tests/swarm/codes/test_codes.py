@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
@@ -50,13 +49,13 @@ async def place(behave: Callable[[Any], Awaitable[None]] | None = None) -> Async
         if behave is None:
             MeetingPlace(host, Tally()).start()
         else:
-            host.set_stream_handler(TProtocol(PROTOCOL), functools.partial(after_claim, behave))
+
+            async def after_claim(stream: Any) -> None:
+                await read_frame(stream, MAX_CLAIM_BYTES)
+                await behave(stream)
+
+            host.set_stream_handler(TProtocol(PROTOCOL), after_claim)
         yield direct_address("127.0.0.1", listen_port(host), str(host.get_id()))
-
-
-async def after_claim(behave: Callable[[Any], Awaitable[None]], stream: Any) -> None:
-    await read_frame(stream, MAX_CLAIM_BYTES)
-    await behave(stream)
 
 
 async def say_nothing(stream: Any) -> None:

@@ -9,14 +9,13 @@ import random
 import signal
 import time
 import types
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgpack
 import pytest
 import trio
-import trio.testing
 from zeroconf import IPVersion, Zeroconf
 from zeroconf._dns import DNSPointer, DNSText
 from zeroconf._protocol.outgoing import DNSOutgoing
@@ -172,17 +171,11 @@ class Lab:
             self.connections[address.peer_id] = None
         return succeeds
 
-    def run(self, seconds: float) -> None:
+    @in_trio(0)
+    async def run(self, seconds: float) -> None:
         """Dial for a while, on a clock of its own."""
-        play(self.dial_for, seconds)
-
-    async def dial_for(self, seconds: float) -> None:
         with trio.move_on_after(seconds):
             await self.dialler.run()
-
-
-def play(scenario: Callable[..., Awaitable[None]], *arguments: object) -> None:
-    trio.run(scenario, *arguments, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def reachable(address: Address) -> tuple[float, bool]:

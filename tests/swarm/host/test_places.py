@@ -51,28 +51,6 @@ HANDSHAKE, STEPS = 0.02, 5
 HOSTS = st.tuples(st.integers(1, 3), st.integers(1, 3)).map(lambda pair: f"9.9.{pair[0]}.{pair[1]}")
 
 
-class House:
-    def __init__(self, total: int, per_address: int) -> None:
-        self.places: Places[int] = Places(total, per_address)
-        self.holders: dict[int, str] = {}
-        self._next = 0
-
-    def enter(self, host: str) -> int | None:
-        """Let one in; returns who had to go."""
-        self._next += 1
-        self.holders[self._next] = host
-        is_full = self.places.is_full_for(host)
-        gone = self.places.add(self._next, host)
-        assert is_full == (gone == self._next), "what is known beforehand is what comes of it"
-        if gone is not None:
-            self.places.remove(gone)
-            del self.holders[gone]
-        return gone
-
-    def count(self, host: str) -> int:
-        return sum(holder == host for holder in self.holders.values())
-
-
 @pytest.mark.parametrize(
     ("one", "other", "same_address", "same_network"),
     [
@@ -98,25 +76,30 @@ def test_the_origin_of_an_address(one: str, other: str, same_address: bool, same
 @example(["9.9.1.1"] * 2, 8, 1)
 @example(["9.9.1.1", "9.9.1.2", "9.9.2.1", "9.9.3.1"], 3, 8)
 def test_places_are_bounded_and_fair(steps: list[str | int], total: int, per_address: int) -> None:
-    house = House(total, per_address)
-    for step in steps:
+    places: Places[int] = Places(total, per_address)
+    holders: dict[int, str] = {}
+    for number, step in enumerate(steps):
         if isinstance(step, int):
-            if step in house.holders:
-                house.places.remove(step)
-                del house.holders[step]
+            if holders.pop(step, None):
+                places.remove(step)
             continue
-        at_address = house.count(step)
-        networks = Counter(Origin.of(host).network for host in [*house.holders.values(), step])
-        gone = house.enter(step)
-        assert len(house.places) == len(house.holders) <= total
-        assert max(Counter(house.holders.values()).values(), default=0) <= per_address
+        at_address = sum(host == step for host in holders.values())
+        holders[number] = step
+        networks = Counter(Origin.of(host).network for host in holders.values())
+        is_full, gone = places.is_full_for(step), places.add(number, step)
+        assert is_full == (gone == number), "what is known beforehand is what comes of it"
+        if gone is not None:
+            places.remove(gone)
+            del holders[gone]
+        assert len(places) == len(holders) <= total
+        assert max(Counter(holders.values()).values(), default=0) <= per_address
         if gone is None:
             assert at_address < per_address
         elif at_address < per_address:
             assert networks.total() == total + 1, "nobody goes while there is room"
-            networks.subtract(Origin.of(host).network for host in house.holders.values())
+            networks.subtract(Origin.of(host).network for host in holders.values())
             (shrunk,) = networks.elements()
-            left = Counter(Origin.of(host).network for host in house.holders.values())
+            left = Counter(Origin.of(host).network for host in holders.values())
             assert left[shrunk] + 1 == max([*left.values(), left[shrunk] + 1]), "one of a largest network goes"
 
 

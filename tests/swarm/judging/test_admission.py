@@ -147,10 +147,6 @@ def resigned(body: bytes, author: int = 1) -> RawRecord:
     return RawRecord(body, identity(author).sign(CONTEXT + body))
 
 
-def with_version_2(record: RawRecord) -> RawRecord:
-    return resigned(record.body.replace(b"\xa1v\x01", b"\xa1v\x02", 1))
-
-
 def test_good_rollouts_are_accepted_and_forwarded(gate: Gate) -> None:
     signed = [gate.signed(sequence) for sequence in (1, 2)]
     message = encode_message(SWARM, [item.record for item in signed], [b"d" * 32])
@@ -169,7 +165,7 @@ def test_good_rollouts_are_accepted_and_forwarded(gate: Gate) -> None:
     [
         (lambda gate: RawRecord(gate.record().body, b"short"), Rejection.SHAPE, True),
         (lambda gate: RawRecord(b"", bytes(64)), Rejection.SHAPE, True),
-        (lambda gate: with_version_2(gate.record()), Rejection.VERSION, False),
+        (lambda gate: resigned(gate.record().body.replace(b"\xa1v\x01", b"\xa1v\x02", 1)), Rejection.VERSION, False),
         (lambda gate: resigned(gate.record().body[:-3]), Rejection.SHAPE, True),
         (lambda gate: unsigned(gate.record()), Rejection.SIGNATURE, True),
         (lambda gate: resigned(gate.record().body, author=2), Rejection.SIGNATURE, True),

@@ -211,12 +211,9 @@ class ReputationMachine(RuleBasedStateMachine):
         first, name = peer(publisher if sender is None else sender), peer(publisher)
         if way != RELAY or publisher == RELAY:
             return self.received(self.last, data, first, name)
-        if self.received_by_relay(data, first, name):
+        if self.relay.receive(data, first, name).may_forward:
             return self.received(self.last, data, self.relay.peer_id, name)
         return ()
-
-    def received_by_relay(self, data: bytes, sender: str, publisher: str) -> bool:
-        return self.relay.receive(data, sender, publisher).may_forward
 
     def received(self, node: HonestNode, data: bytes, sender: str, publisher: str) -> Sequence[SignedRollout]:
         now = self.steady.now

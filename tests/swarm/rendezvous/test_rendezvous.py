@@ -142,18 +142,15 @@ class Run:
         self.tried.append(place)
         return True
 
-    def until(self, condition: Callable[[], object]) -> None:
+    @in_trio()
+    async def until(self, condition: Callable[[], object]) -> None:
         """Run it until a condition is true."""
-
-        async def main() -> None:
-            with trio.fail_after(25):
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self.rendezvous.run)
-                    while not condition():
-                        await trio.sleep(0.02)
-                    nursery.cancel_scope.cancel()
-
-        trio.run(main)
+        with trio.fail_after(25):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.rendezvous.run)
+                while not condition():
+                    await trio.sleep(0.02)
+                nursery.cancel_scope.cancel()
 
 
 SAYS = "import json, sys; print({!r}, flush=True); sys.stdin.read()"
