@@ -39,7 +39,7 @@ from sapo_edge.swarm.router.ports import Ports
 from sapo_edge.swarm.wire.exchange import ExchangeResponse, encode_response
 from tests.defences.defence import fails_without
 from tests.swarm.finding.fakes import make_config, nobody
-from tests.swarm.host.victims import bare_host, until
+from tests.swarm.host.victims import address_of, bare_host, until
 from tests.swarm.loop import in_trio
 from tests.swarm.visits.test_relay import ECHO, OK, Host, lab
 
@@ -276,7 +276,7 @@ async def test_what_peers_say_of_a_node_counts_once_two_networks_say_it(
             liar = bare_host()
             liar.set_stream_handler(TProtocol(PEER_REQUESTS.protocol_id), partial(lie, asked, ip))
             await stack.enter_async_context(liar.run([Multiaddr(f"/ip4/{ip}/tcp/0")]))
-            lines.append(f"{liar.get_transport_addrs()[0]}".split("/p2p/")[0] + f"/p2p/{liar.get_id()}")
+            lines.append(address_of(liar))
         node = await stack.enter_async_context(Host().running())
         config = make_config(bootstrap=tuple(lines), mdns=False, listen="loopback")
         discovery = Discovery(node.host, config, Ports(), node.tally)

@@ -406,29 +406,20 @@ class FalseHop(Hop):
 @in_trio()
 async def test_a_relay_that_carries_nobody_holds_no_place_for_long() -> None:
     async with contextlib.AsyncExitStack() as stack:
-        hops: list[Hop] = []
-        for kind in (FalseHop, FalseHop, Hop):
-            relay = await stack.enter_async_context(Host().running())
-            relay.relay = relay.address
-            hops.append(kind(relay.host, Offer(), relay.tally))
-            hops[-1].start()
-        node = await stack.enter_async_context(Host().running())
-        addresses: dict[str, Address] = {}
-        for hop in hops:
-            port = int(hop.host.get_transport_addrs()[0].value_for_protocol("tcp"))
-            address = direct_address("127.0.0.1", port, str(hop.host.get_id()))
-            addresses[address.peer_id] = address
-            await node.join(address)
-        client = RelayClient(
-            node.host, addresses.get, lambda: True, partial(carries, node.host, bytes(32)), tuple, nobody, node.tally
-        )
+        node, *hosts = [await stack.enter_async_context(Host().running()) for _ in range(4)]
+        for kind, host in zip((FalseHop, FalseHop, Hop), hosts, strict=True):
+            host.relay = host.address
+            kind(host.host, Offer(), host.tally).start()
+            await node.join(host.address)
+        addresses, carried = {host.id: host.address for host in hosts}, partial(carries, node.host, bytes(32))
+        client = RelayClient(node.host, addresses.get, lambda: True, carried, tuple, nobody, node.tally)
         nursery = await stack.enter_async_context(trio.open_nursery())
         nursery.start_soon(client.run)
         with trio.fail_after(30):
             while len(client.addresses()) < 1 or node.tally.counts.get("relays that carry nobody", 0) < 2:
-                assert all(address.relay == str(hops[2].host.get_id()) for address in client.addresses())
+                assert all(address.relay == hosts[2].id for address in client.addresses())
                 await trio.sleep(0.05)
-        assert [address.relay for address in client.addresses()] == [str(hops[2].host.get_id())]
+        assert [address.relay for address in client.addresses()] == [hosts[2].id]
         nursery.cancel_scope.cancel()
 
 
