@@ -130,11 +130,7 @@ def exchange(offer: Offer, joiner: Joiner) -> str:
 
 @fails_without("swarm/codes/handover.py", "        self._offer.spent = True\n")
 @fails_without("swarm/codes/code.py", "words: tuple[str, ...] = field(repr=False)", "words: tuple[str, ...]")
-@fails_without(
-    "swarm/codes/handover.py",
-    'self._key is not None and hmac.compare_digest(receipt, _tag(self._key, "receipt"))',
-    "self._key is not None",
-)
+@fails_without("swarm/codes/handover.py", ' and hmac.compare_digest(receipt, _tag(self._key, "receipt"))')
 @fails_without("swarm/codes/handover.py", 'f"sapo-edge code v1 {purpose}".encode()', 'b"sapo-edge code v1"')
 def test_the_right_code_brings_the_invite_once() -> None:
     offer, joiner = Offer(CODE, LINE), Joiner(CODE)
@@ -154,11 +150,7 @@ def test_the_right_code_brings_the_invite_once() -> None:
             later.answer(Joiner(CODE).guess(later.hello))
 
 
-@fails_without(
-    "swarm/codes/handover.py",
-    'if key is None or not hmac.compare_digest(guess[HELLO_BYTES:], _tag(key, "guess")):',
-    "if key is None:",
-)
+@fails_without("swarm/codes/handover.py", ' or not hmac.compare_digest(guess[HELLO_BYTES:], _tag(key, "guess"))')
 @fails_without("swarm/codes/code.py", 'return str(self).encode("ascii")', 'return "-".join(self.words).encode("ascii")')
 @given(CODES, CODES)
 @example(Code(7, ("guitar", "guitar")), CODE)
@@ -177,11 +169,7 @@ def test_only_the_same_code_opens(theirs: Code, ours: Code) -> None:
             exchange(offer, Joiner(ours))
 
 
-@fails_without(
-    "swarm/codes/handover.py",
-    'if key is None or not hmac.compare_digest(guess[HELLO_BYTES:], _tag(key, "guess")):',
-    "if key is None:",
-)
+@fails_without("swarm/codes/handover.py", ' or not hmac.compare_digest(guess[HELLO_BYTES:], _tag(key, "guess"))')
 def test_a_recorded_exchange_opens_nothing() -> None:
     old, joiner = Offer(CODE, LINE), Joiner(CODE)
     inviter = Inviter(old)
@@ -213,11 +201,7 @@ HELLO = Inviter(Offer(CODE, LINE)).hello
 
 
 @fails_without("swarm/codes/handover.py", "if len(message) != HELLO_BYTES:")
-@fails_without(
-    "swarm/codes/handover.py",
-    "except (SPAKEError, NotOnCurve, ValueError):\n        return None",
-    "except ZeroDivisionError:\n        return None",
-)
+@fails_without("swarm/codes/handover.py", "except (SPAKEError, NotOnCurve, ValueError):", "except ZeroDivisionError:")
 @pytest.mark.parametrize(
     "hello",
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
@@ -48,15 +47,21 @@ async def place(behave: Callable[[Any], Awaitable[None]] | None = None) -> Async
     """A meeting place, as a relay is one; with `behave`, one that reads a claim and then does as it likes."""
     async with visiting_host(None, "loopback") as host:
         if behave is None:
-            MeetingPlace(host, Tally(lambda event: None)).start()
+            MeetingPlace(host, Tally()).start()
         else:
-            host.set_stream_handler(TProtocol(PROTOCOL), functools.partial(after_claim, behave))
+
+            async def after_claim(stream: Any) -> None:
+                await read_frame(stream, MAX_CLAIM_BYTES)
+                await behave(stream)
+
+            host.set_stream_handler(TProtocol(PROTOCOL), after_claim)
         yield direct_address("127.0.0.1", listen_port(host), str(host.get_id()))
 
 
-async def after_claim(behave: Callable[[Any], Awaitable[None]], stream: Any) -> None:
-    await read_frame(stream, MAX_CLAIM_BYTES)
-    await behave(stream)
+async def say_nothing(stream: Any) -> None:
+    """A meeting place that brings somebody who says nothing."""
+    await write_frame(stream, encode_answer(Answer.PAIRED))
+    await trio.sleep_forever()
 
 
 class Inviter:
@@ -241,9 +246,7 @@ async def test_a_guess_is_bounded_before_it_is_read() -> None:
 
 @fails_without("swarm/codes/offering.py", "trio.fail_after(EXCHANGE_SECONDS)", "trio.fail_after(1e6)")
 @in_trio()
-async def test_whoever_asks_for_the_number_and_says_nothing_leaves_the_code_to_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_whoever_asks_and_says_nothing_leaves_the_code_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offering, "EXCHANGE_SECONDS", 0.2)
     async with trio.open_nursery() as nursery, visiting_host(None) as third:
         inviter = Inviter(nursery)
@@ -304,12 +307,7 @@ async def test_few_addresses_of_the_local_network_are_tried_and_for_a_while(monk
 @in_trio()
 async def test_a_silent_place_costs_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accepting, "HELLO_SECONDS", 0.2)
-
-    async def behave(stream: Any) -> None:
-        await write_frame(stream, encode_answer(Answer.PAIRED))
-        await trio.sleep_forever()
-
-    async with place(behave) as silent, trio.open_nursery() as nursery:
+    async with place(say_nothing) as silent, trio.open_nursery() as nursery:
         inviter = Inviter(nursery)
         code = await inviter.code()
         with trio.fail_after(8):

@@ -13,17 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import memory_stream_pair
 
-from sapo_edge.swarm.codes import meeting_place
-from sapo_edge.swarm.codes.claim import (
-    MAX_CLAIM_BYTES,
-    MAX_PASSED_BYTES,
-    PASSED,
-    Answer,
-    Claim,
-    decode_answer,
-    decode_claim,
-    encode_claim,
-)
+from sapo_edge.swarm.codes import claim, meeting_place
+from sapo_edge.swarm.codes.claim import MAX_PASSED_BYTES, Answer, Claim, decode_answer, decode_claim, encode_claim
 from sapo_edge.swarm.codes.meeting_place import BURST, MAX_SERVED, RATE, SLOTS_OF_ONE, MeetingPlace
 from sapo_edge.swarm.host.requests import RequestError, read_frame, write_frame
 from sapo_edge.swarm.tally import Tally
@@ -55,7 +46,7 @@ class Stream:
 
 class Lab:
     def __init__(self, nursery: trio.Nursery, slots: int = 4) -> None:
-        self.tally = Tally(lambda event: None)
+        self.tally = Tally()
         self.place = MeetingPlace(self, self.tally, slots)
         self._nursery = nursery
         self.place.start()
@@ -83,7 +74,7 @@ class Lab:
 
 
 async def answer(client: Any) -> Answer:
-    return decode_answer(await read_frame(client, MAX_CLAIM_BYTES))
+    return decode_answer(await read_frame(client, claim.MAX_CLAIM_BYTES))
 
 
 @contextlib.asynccontextmanager
@@ -162,14 +153,12 @@ async def test_two_that_met_have_little_time_and_four_messages() -> None:
         await talk(inviter, joiner, [b"one"])
         assert await joiner.read(1) == b"" and trio.current_time() - start <= meeting_place.PAIRED_SECONDS + 1
         inviter, joiner = await lab.pair(8)
-        await talk(inviter, joiner, [b"message"] * PASSED)
+        await talk(inviter, joiner, [b"message"] * claim.PASSED)
         with pytest.raises(RequestError):
             await read_frame(joiner, MAX_PASSED_BYTES)
 
 
-@fails_without(
-    "swarm/codes/meeting_place.py", "read_frame(ends[turn % 2], MAX_PASSED_BYTES)", "read_frame(ends[turn % 2], 2**31)"
-)
+@fails_without("swarm/codes/meeting_place.py", "ends[turn % 2], MAX_PASSED_BYTES", "ends[turn % 2], 2**31")
 @in_trio(0)
 async def test_a_message_that_is_too_long_ends_the_meeting_before_it_is_read() -> None:
     async with opened() as lab:

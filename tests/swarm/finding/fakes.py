@@ -69,10 +69,10 @@ def make_discovery(
 ) -> Discovery:
     """A node in `networks`, to which a stranger is connected from an IP address; None: through a relay."""
     monkeypatch.setattr(discovery_module, "find_local_networks", lambda listen: networks)
-    return Discovery(a_host(Connections(remote)), make_config(**options), Ports(), Tally(lambda event: None))
+    return Discovery(a_host(Connections(remote)), make_config(**options), Ports(), Tally())
 
 
-async def nobody(peer_id: str) -> bool:
-    """A dial of a peer of which nobody else knows an address."""
+async def nobody(_peer: object) -> bool:
+    """A dial that reaches nobody."""
     await trio.lowlevel.checkpoint()
     return False

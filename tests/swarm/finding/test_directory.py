@@ -35,7 +35,7 @@ class Lab:
     ) -> None:  # fmt: skip
         self.connections = {name: FakeConnection(peer(int(name[1:])), remote) for name, remote in peers.items()}
         self.host = FakeHost(*self.connections.values())
-        self.tally = Tally(lambda event: None)
+        self.tally = Tally()
         self.checked: list[Address] = []
         self.probed: list[tuple[str, int]] = []
         self.open_ports: set[tuple[str, int]] = set()
@@ -108,14 +108,8 @@ async def test_members_of_another_swarm_are_told_nothing_and_of_nobody(monkeypat
     assert await lab.told("p3") == set() and not lab.directory.is_member(peer(2)), "it is in another swarm now"
 
 
-@fails_without(
-    "swarm/finding/directory.py",
-    "return ExchangeResponse(is_member, seen, reachable,",
-    "return ExchangeResponse(self._tag is not None, seen, reachable,",
-)
-@fails_without(
-    "swarm/finding/directory.py", "        if is_member:\n            for", "        if True:\n            for"
-)
+@fails_without("swarm/finding/directory.py", "is_member, seen, reachable", "self._tag is not None, seen, reachable")
+@fails_without("swarm/finding/directory.py", "if is_member:", "if True:")
 @in_trio()
 async def test_a_volunteer_introduces_members_of_another_swarm_to_each_other_alone(
     monkeypatch: pytest.MonkeyPatch,
@@ -231,15 +225,7 @@ async def test_peer_requests_are_limited_in_rate_and_garbage_is_refused(monkeypa
 
 
 @fails_without(
-    "swarm/finding/directory.py",
-    "random.sample(list(regions.values()), len(regions))\n"
-    "        while queues:\n"
-    "            for queue in queues:\n"
-    "                yield queue.pop(random.randrange(len(queue)))",
-    "list(regions.values())\n"
-    "        while queues:\n"
-    "            for queue in queues:\n"
-    "                yield queue.pop()",
+    "swarm/finding/directory.py", "random.sample(list(regions.values()), len(regions))", "list(regions.values())"
 )
 @fails_without("swarm/finding/directory.py", "if len(groups) == exchange.MAX_PEERS:")
 def test_askers_are_introduced_to_different_members(monkeypatch: pytest.MonkeyPatch) -> None:

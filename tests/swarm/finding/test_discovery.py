@@ -9,14 +9,13 @@ import random
 import signal
 import time
 import types
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgpack
 import pytest
 import trio
-import trio.testing
 from zeroconf import IPVersion, Zeroconf
 from zeroconf._dns import DNSPointer, DNSText
 from zeroconf._protocol.outgoing import DNSOutgoing
@@ -47,11 +46,7 @@ ALONE = LocalNetworks((), (), loopback=True)
 @fails_without(
     "swarm/addresses.py", "if ip is None or (address.port < LOWEST_PORT and address.port != 443):", "if ip is None:"
 )
-@fails_without(
-    "swarm/addresses.py",
-    "return any(ip in network for network in self.subnets)\n\n    def may_name(",
-    "return True\n\n    def may_name(",
-)
+@fails_without("swarm/addresses.py", "return any(ip in network for network in self.subnets)", "return True")
 @pytest.mark.parametrize(
     ("address", "at_home", "alone"),
     [
@@ -110,9 +105,7 @@ def test_failing_peers_are_tried_less_often_and_then_forgotten() -> None:
     assert RELAY not in book.peers
 
 
-@fails_without(
-    "swarm/finding/peerbook.py", "if origin is Origin.PEER and self.unreached_from(source) >= MAX_FROM_ONE_SOURCE:"
-)
+@fails_without("swarm/finding/peerbook.py", "self.unreached_from(source) >= MAX_FROM_ONE_SOURCE", "False")
 @fails_without("swarm/finding/peerbook.py", "if len(self.peers) >= MAX_PEERS and not self._drop_one(origin):")
 @fails_without("swarm/finding/peerbook.py", "            del peer.addresses[MAX_ADDRESSES:]\n")
 def test_no_peer_can_fill_the_book(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,11 +122,7 @@ def test_no_peer_can_fill_the_book(monkeypatch: pytest.MonkeyPatch) -> None:
     assert peer(1) in book.peers and len(book.peers[peer(1)].addresses) == peerbook.MAX_ADDRESSES
 
 
-@fails_without(
-    "swarm/finding/peerbook.py",
-    "if worst is None or (worst.origin < origin and regions[worst.region] <= MAX_OF_REGION):",
-    "if worst is None:",
-)
+@fails_without("swarm/finding/peerbook.py", " or (worst.origin < origin and regions[worst.region] <= MAX_OF_REGION)")
 @pytest.mark.parametrize("origin", [Origin.BOOTSTRAP, Origin.MET])
 def test_peers_that_strangers_name_displace_no_better_ones(origin: Origin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peerbook, "MAX_PEERS", 3)
@@ -155,7 +144,7 @@ class Lab:
         self.learn(*known)
         self.dialled: list[Address] = []
         self.connections: dict[str, object] = dict.fromkeys(inbound)
-        self.tally = Tally(lambda event: None)
+        self.tally = Tally()
         host = types.SimpleNamespace(get_network=lambda: self)
         self.dialler = Dialler(host, self.book, lambda: HOME, lambda peer: True, lambda address: None, self.tally)
         self._answer = answer
@@ -180,17 +169,11 @@ class Lab:
             self.connections[address.peer_id] = None
         return succeeds
 
-    def run(self, seconds: float) -> None:
+    @in_trio(0)
+    async def run(self, seconds: float) -> None:
         """Dial for a while, on a clock of its own."""
-        play(self.dial_for, seconds)
-
-    async def dial_for(self, seconds: float) -> None:
         with trio.move_on_after(seconds):
             await self.dialler.run()
-
-
-def play(scenario: Callable[..., Awaitable[None]], *arguments: object) -> None:
-    trio.run(scenario, *arguments, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 def reachable(address: Address) -> tuple[float, bool]:
@@ -198,10 +181,7 @@ def reachable(address: Address) -> tuple[float, bool]:
 
 
 @fails_without("swarm/finding/dialing.py", "if now - self._recent.get(key, -SAME_HOST_SECONDS) < SAME_HOST_SECONDS:")
-@fails_without(
-    "swarm/finding/dialing.py",
-    "                if not self._bucket.take():\n                    return list(peers.values())\n",
-)
+@fails_without("swarm/finding/dialing.py", "if not self._bucket.take():")
 def test_a_node_does_not_flood_the_addresses_that_peers_name(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(monkeypatch)
     for number in range(1, 40):
@@ -229,10 +209,7 @@ async def test_a_peer_is_dialled_through_a_relay_that_is_not_connected_yet(monke
     assert not await lab.dialler.dial(RELAYED), "the relay may not be dialled again so soon"
 
 
-@fails_without(
-    "swarm/finding/dialing.py",
-    "                if len(self._dialling) + len(peers) >= MAX_DIALS:\n                    break\n",
-)
+@fails_without("swarm/finding/dialing.py", "if len(self._dialling) + len(peers) >= MAX_DIALS:")
 def test_few_attempts_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
     known = [direct_address("9.9.8.8", 4000 + number, peer(number)) for number in range(1, 20)]
     lab = Lab(monkeypatch, known, lambda address: (99.0, False))
@@ -277,9 +254,7 @@ def test_addresses_of_a_peer_are_tried_beside_each_other_and_relays_last(
     assert known.addresses[0] == reached and known.failures == 0
 
 
-@fails_without(
-    "swarm/finding/dialing.py", "if not trusted and not is_open and not self._networks().may_dial(address.via):"
-)
+@fails_without("swarm/finding/dialing.py", "not self._networks().may_dial(address.via)", "False")
 @in_trio(0)
 async def test_addresses_that_a_peer_may_not_name_are_not_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
     lab = Lab(monkeypatch)
@@ -296,14 +271,8 @@ async def test_addresses_that_a_peer_may_not_name_are_not_dialled(monkeypatch: p
 
 
 @fails_without("swarm/finding/peerbook.py", "max(MAX_OF_REGION, regions[peer.region])", "0")
-@fails_without(
-    "swarm/finding/peerbook.py",
-    "if peer.origin is not Origin.BOOTSTRAP and peer.peer_id not in anchors",
-    "if peer.origin is not Origin.BOOTSTRAP",
-)
-def test_a_crowd_of_one_region_pushes_no_other_peer_out_of_the_book_and_anchors_stay(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@fails_without("swarm/finding/peerbook.py", " and peer.peer_id not in anchors")
+def test_a_crowd_of_one_region_pushes_no_other_peer_out_and_anchors_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peerbook, "MAX_PEERS", 128)
     monkeypatch.setattr(peerbook, "MAX_SAVED", 32)
     book = PeerBook(OWN)
@@ -409,15 +378,12 @@ def test_the_file_has_the_reached_peers_and_invalid_files_are_rejected() -> None
         {"v": 1, "peers": [{**entry, "reached": "now"}]}, {"v": 1, "peers": [{**entry, "addresses": [1]}]},
         {"v": 1, "peers": [{**entry, "addresses": ["x"]}]},
     )  # fmt: skip
-    for content in contents:
-        with pytest.raises(ValueError, match=r"."):
-            PeerBook(OWN).load(json.dumps(content).encode())
-    for data in (b"", b"\xff", b"[" * 100_000):
+    lasts = 7, {"swarm": ""}, {"swarm": "", "members": 0, "time": 1}, {"swarm": "", "members": 1, "time": "now"}
+    invalid = [json.dumps(content).encode() for content in contents]
+    invalid += [json.dumps({"v": 1, "peers": [], "last": last}).encode() for last in lasts]
+    for data in (*invalid, b"", b"\xff", b"[" * 100_000):
         with pytest.raises(ValueError, match=r"."):
             PeerBook(OWN).load(data)
-    for last in (7, {"swarm": ""}, {"swarm": "", "members": 0, "time": 1}, {"swarm": "", "members": 1, "time": "now"}):
-        with pytest.raises(ValueError, match=r"."):
-            PeerBook(OWN).load(json.dumps({"v": 1, "peers": [], "last": last}).encode())
     old = {"v": 1, "peers": [{**entry, "reached": 1}]}
     assert PeerBook(OWN).load(json.dumps(old).encode()) == 0
     ahead = {"v": 1, "peers": [{**entry, "reached": int(time.time()) + 86_400}]}
@@ -426,9 +392,7 @@ def test_the_file_has_the_reached_peers_and_invalid_files_are_rejected() -> None
     assert book.peers[OTHER].last_connected <= time.time()
 
 
-def test_the_book_remembers_the_most_members_of_the_last_day_on_which_its_swarm_was_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_book_remembers_the_most_members_of_the_last_day_that_had_any(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_800_014_400
     monkeypatch.setattr(time, "time", lambda: float(now))
     book = PeerBook(OWN, swarm=b"one")
@@ -456,22 +420,12 @@ def test_the_book_remembers_the_most_members_of_the_last_day_on_which_its_swarm_
     'decode(data, 2**30, "the exchange")\n    member',
 )
 @fails_without("swarm/wire/exchange.py", 'get_list(fields, "peers", MAX_PEERS)', 'get_list(fields, "peers", 999)')
-@fails_without(
-    "swarm/wire/exchange.py",
-    "if not isinstance(values, list) or len(values) > MAX_ADDRESSES:",
-    "if not isinstance(values, list):",
-)
-@fails_without(
-    "swarm/wire/exchange.py", "if not isinstance(seen, str) or len(seen) > 64:", "if not isinstance(seen, str):"
-)
+@fails_without("swarm/wire/exchange.py", " or len(values) > MAX_ADDRESSES")
+@fails_without("swarm/wire/exchange.py", " or len(seen) > 64")
 @fails_without("swarm/wire/exchange.py", " or not math.isfinite(seconds)")
 @fails_without("swarm/wire/exchange.py", "if address.relay and address.peer_id == sender", "if address.relay")
-@fails_without(
-    "swarm/wire/exchange.py", "if address.relay and address.peer_id == sender", "if address.peer_id == sender"
-)
-@fails_without(
-    "swarm/wire/exchange.py", "for address in group if address.peer_id == group[0].peer_id)", "for address in group)"
-)
+@fails_without("swarm/wire/exchange.py", "address.relay and address.peer_id == sender", "address.peer_id == sender")
+@fails_without("swarm/wire/exchange.py", " if address.peer_id == group[0].peer_id")
 @fails_without("swarm/wire/exchange.py", "if not isinstance(probe, bool):")
 @fails_without("swarm/wire/exchange.py", "or not isinstance(seconds, int | float) or", "or")
 def test_exchange_round_trips_and_keeps_its_bounds() -> None:
@@ -487,8 +441,9 @@ def test_exchange_round_trips_and_keeps_its_bounds() -> None:
     groups = tuple(tuple([direct_address("8.8.8.8", 4001 + n, peer(n + 1))] * 4) for n in range(40))
     data = exchange.encode_response(ExchangeResponse(True, "8.8.8.8", None, 1.5, groups))
     assert len(data) <= exchange.MAX_FRAME_BYTES
-    answer = exchange.decode_response(data)
-    assert answer.peers == groups[: exchange.MAX_PEERS] and answer.member and answer.time == 1.5
+    assert exchange.decode_response(data) == ExchangeResponse(True, "8.8.8.8", None, 1.5, groups[: exchange.MAX_PEERS])
+    for response in (ExchangeResponse(False, "2001:db8::1", True, 0.0), ExchangeResponse(False, "", False, 2.0**31)):
+        assert exchange.decode_response(exchange.encode_response(response)) == response
     content = msgpack.unpackb(data)
     changes: tuple[dict[str, Any], ...] = (
         {"v": 2}, {"member": 1}, {"seen": 5}, {"seen": "x" * 65}, {"reachable": "yes"}, {"time": float("nan")},
@@ -515,9 +470,7 @@ def test_a_response_leaves_out_what_does_not_fit() -> None:
     assert len(data) <= exchange.MAX_FRAME_BYTES and 8 < len(exchange.decode_response(data).peers) < 16
 
 
-@fails_without(
-    "swarm/wire/exchange.py", "return self.time - min(max(self.time, sent), received)", "return self.time - received"
-)
+@fails_without("swarm/wire/exchange.py", "self.time - min(max(self.time, sent), received)", "self.time - received")
 @pytest.mark.parametrize(("shown", "ahead"), [(100.0, 0.0), (103.0, 0.0), (99.0, -1.0), (110.0, 5.0)])
 def test_the_time_that_a_probe_takes_is_no_difference_of_clocks(shown: float, ahead: float) -> None:
     assert ExchangeResponse(True, "", None, shown).clock_ahead(sent=100.0, received=105.0) == ahead
@@ -550,7 +503,7 @@ async def test_services_that_say_nothing_or_too_much_keep_no_other_from_being_fo
     """Real multicast on loopback: first names without addresses, then services of the swarm, more than are kept."""
     if not multicast_works("127.0.0.1"):
         pytest.skip("this machine has no multicast")
-    found, made, tally = list[Address](), list[mdns._Multicast](), Tally(lambda event: None)
+    found, made, tally = list[Address](), list[mdns._Multicast](), Tally()
     alone = LocalNetworks(("127.0.0.1",), (), loopback=True)
 
     class Kept(mdns._Multicast):

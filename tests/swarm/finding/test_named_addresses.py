@@ -66,16 +66,8 @@ def test_a_peer_of_a_private_network_may_name_its_addresses() -> None:
     assert not HOME.may_name(direct_address("192.168.1.50", 631, OTHER), ["192.168.1.7"]), "a printer's port"
 
 
-@fails_without(
-    "swarm/addresses.py",
-    "for network in map(_home_of, self.subnets) if ip in network]",
-    "for network in self.subnets if ip in network and not is_public(ip)]",
-)
-@fails_without(
-    "swarm/addresses.py",
-    "for network in map(_home_of, self.subnets) if ip in network]",
-    "for network in self.subnets if ip in network]",
-)
+@fails_without("swarm/addresses.py", "if ip in network]", "if ip in network and not is_public(ip)]")
+@fails_without("swarm/addresses.py", "for network in map(_home_of, self.subnets) if", "for network in self.subnets if")
 @pytest.mark.parametrize(
     ("ip", "same"),
     [
@@ -169,11 +161,7 @@ def test_a_visit_dials_no_private_address_of_a_stranger(monkeypatch: pytest.Monk
     assert str(PRINTER) == dialled[-1] and len(dialled) == 3
 
 
-@fails_without(
-    "swarm/finding/discovery.py",
-    "public = [address for address in machine if address.ip is not None and is_public(address.ip)]",
-    "public = machine",
-)
+@fails_without("swarm/finding/discovery.py", " if address.ip is not None and is_public(address.ip)")
 def test_private_addresses_are_told_to_nobody_for_a_hole_punch(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = replace(HOME, addresses=("192.168.1.5", "fd12::5", "2a00:1::2", "2a00:1::3", "2a00:1::4"))
     discovery = make_discovery(monkeypatch, networks=machine)
@@ -197,11 +185,7 @@ def test_a_node_carries_for_members_from_elsewhere_while_others_reach_it(
 
 
 @fails_without("swarm/finding/circuit.py", 'if not may_punch(parse_address(f"{plain}/p2p/{peer_id}")):')
-@fails_without(
-    "swarm/addresses.py",
-    "for network in map(_home_of, self.subnets) if ip in network]",
-    "for network in self.subnets if ip in network and not is_public(ip)]",
-)
+@fails_without("swarm/addresses.py", "if ip in network]", "if ip in network and not is_public(ip)]")
 @in_trio()
 async def test_no_hole_is_punched_to_a_private_address_or_one_of_the_owners_network(
     monkeypatch: pytest.MonkeyPatch,
@@ -220,9 +204,7 @@ async def test_no_hole_is_punched_to_a_private_address_or_one_of_the_owners_netw
 @fails_without("swarm/addresses.py", " and self.may_dial(address)")
 @fails_without("swarm/addresses.py", "address.relay is None and self.is_local", "self.is_local")
 @in_trio()
-async def test_only_addresses_of_the_local_network_are_taken_from_announcements(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_announcements_give_addresses_of_the_local_network_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     near = direct_address("192.168.1.9", 4001, OTHER)
     elsewhere, low = direct_address("9.9.9.9", 4001, STRANGER), direct_address("192.168.1.9", 25, STRANGER)
     relayed = Address("ip4", "192.168.1.9", 4001, STRANGER, relay=OTHER)

@@ -16,18 +16,8 @@ from libp2p.pubsub.pb import rpc_pb2
 from libp2p.pubsub.pubsub import Pubsub
 from libp2p.pubsub.rpc_queue import RpcQueue
 
-from sapo_edge.swarm.host.gossip import (
-    ANNOUNCED_PER_SECOND,
-    MAX_CONTROL,
-    MAX_PUBLISHED,
-    MAX_REPEATED,
-    MAX_RPC_BYTES,
-    MESSAGE_BURST,
-    MESSAGES_PER_SECOND,
-    Gossip,
-    SafeGossipSub,
-    Verdict,
-)
+from sapo_edge.swarm.host import gossip
+from sapo_edge.swarm.host.gossip import MAX_CONTROL, MAX_PUBLISHED, MAX_REPEATED, Gossip, SafeGossipSub, Verdict
 from sapo_edge.swarm.host.host import make_host
 from sapo_edge.swarm.host.traffic import COMMON_BURST, SERVED_BURST, Meter
 from sapo_edge.swarm.host.work import Payer, current_payer, paid_by
@@ -127,7 +117,7 @@ async def test_announced_messages_are_limited_in_rate() -> None:
         kept = [len(ihave.messageIDs) for ihave in (await lab.kept(rpc)).ihave]
         assert len(kept) == MAX_REPEATED
         announced += sum(kept)
-    assert announced == 2 * ANNOUNCED_PER_SECOND
+    assert announced == 2 * gossip.ANNOUNCED_PER_SECOND
     assert sum(len(ihave.messageIDs) for ihave in (await lab.kept(rpc, OTHER)).ihave) == 4 * MAX_REPEATED
 
 
@@ -166,22 +156,18 @@ async def test_messages_and_subscriptions_are_limited_in_rate(monkeypatch: pytes
     await lab.read(full)
     assert pushed == MAX_PUBLISHED and lab.subscriptions == 20
     started = trio.current_time()
-    turns = int(4 * MESSAGE_BURST // (2 * MAX_PUBLISHED))
+    turns = int(4 * gossip.MESSAGE_BURST // (2 * MAX_PUBLISHED))
     await lab.read(*[full] * turns)
     assert lab.subscriptions <= 2 * MAX_CONTROL + MAX_CONTROL / 4 * (trio.current_time() - started)
 
 
-@fails_without(
-    "swarm/host/gossip.py",
-    "if (delay := self._buckets(peer_id)[0].wait(1.0)) > 0:",
-    "if (delay := self._buckets(peer_id)[0].wait(1.0)) > 1e9:",
-)
+@fails_without("swarm/host/gossip.py", "self._buckets(peer_id)[0].wait(1.0)", "0.0")
 @in_trio(jumps=0)
 async def test_a_neighbour_that_sends_too_much_is_read_more_slowly() -> None:
     started = trio.current_time()
     messages = rpc_pb2.RPC(publish=[rpc_pb2.Message()] * MAX_PUBLISHED)
     connection = await Lab().read(*[messages] * 100)
-    expected = (100 * MAX_PUBLISHED - MESSAGE_BURST) / MESSAGES_PER_SECOND
+    expected = (100 * MAX_PUBLISHED - gossip.MESSAGE_BURST) / gossip.MESSAGES_PER_SECOND
     assert trio.current_time() - started == pytest.approx(expected, abs=1)
     assert connection.unfinished == 0
 
@@ -219,9 +205,7 @@ async def test_messages_are_let_go_of_once_neighbours_can_no_longer_ask_for_them
     assert kept() == before
 
 
-@fails_without(
-    "swarm/host/gossip.py", "with paid_by(self._payer(rpc_msg) or current_payer()):", "with paid_by(current_payer()):"
-)
+@fails_without("swarm/host/gossip.py", "self._payer(rpc_msg) or ")
 @in_trio(jumps=0)
 async def test_whoever_brings_a_message_pays_for_the_time_that_forwarding_it_takes(
     monkeypatch: pytest.MonkeyPatch,
@@ -245,11 +229,7 @@ async def test_whoever_brings_a_message_pays_for_the_time_that_forwarding_it_tak
     assert payers == [payer, None, None, None] and current_payer() is None
 
 
-@fails_without(
-    "swarm/host/gossip.py",
-    "if verdict is not Verdict.DECLINE:\n            self._mark_msg_seen(message)",
-    "self._mark_msg_seen(message)",
-)
+@fails_without("swarm/host/gossip.py", "verdict is not Verdict.DECLINE", "True")
 @in_trio(jumps=0)
 async def test_a_message_that_was_declined_may_come_from_another_neighbour() -> None:
     lab, message = Lab(), signed_message()
@@ -293,11 +273,7 @@ class Requests:
 
 
 @fails_without("swarm/host/gossip.py", "queue.max_message_size = MAX_RPC_BYTES", "pass")
-@fails_without(
-    "swarm/host/gossip.py",
-    "for first in range(0, len(messages), MAX_PUBLISHED):",
-    "for first in range(0, len(messages), 1024):",
-)
+@fails_without("swarm/host/gossip.py", "in range(0, len(messages), MAX_PUBLISHED)", "in range(0, len(messages), 1024)")
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.sampled_from([0, 100, 20_000, MAX_MESSAGE_BYTES]), max_size=70))
 @example([46_000] * 8)
@@ -306,15 +282,11 @@ class Requests:
 def test_an_honest_answer_is_read_as_it_is_written(sizes: list[int]) -> None:
     requests = Requests(*sizes)
     frames = requests.ask(*requests.ids)
-    assert all(frame.ByteSize() <= MAX_RPC_BYTES and len(frame.publish) <= MAX_PUBLISHED for frame in frames)
+    assert all(frame.ByteSize() <= gossip.MAX_RPC_BYTES and len(frame.publish) <= MAX_PUBLISHED for frame in frames)
     assert [message for frame in frames for message in frame.publish] == requests.messages
 
 
-@fails_without(
-    "swarm/host/gossip.py",
-    "dict.fromkeys(safe_bytes_from_hex(name) for name in iwant_msg.messageIDs)",
-    "[safe_bytes_from_hex(name) for name in iwant_msg.messageIDs]",
-)
+@fails_without("swarm/host/gossip.py", "dict.fromkeys(safe_bytes_from_hex", "list(safe_bytes_from_hex")
 def test_a_message_that_is_requested_again_and_again_is_sent_once() -> None:
     requests = Requests(46_000)
     (wanted,) = requests.ids
@@ -337,10 +309,7 @@ async def test_who_subscribes_again_and_again_gets_no_more_than_an_address_may_h
 
 
 @fails_without("swarm/host/gossip.py", "if self.meter.served.exhausted(address):")
-@fails_without(
-    "swarm/host/gossip.py",
-    "        self.meter.served.charge(address, sum(message.ByteSize() for message in messages))\n",
-)
+@fails_without("swarm/host/gossip.py", "sum(message.ByteSize() for message in messages)", "0")
 def test_small_requests_for_messages_return_no_more_than_an_address_may_have() -> None:
     requests = Requests(*[46_000] * 8)
     for _ in range(100):

@@ -94,16 +94,8 @@ ATTACKS: dict[Attack, str] = {
 """Attacks, and what counts them."""
 
 
-@fails_without(
-    "swarm/host/gossip.py",
-    "except Exception as error:  # noqa: BLE001 - one message must not end the service",
-    "except ZeroDivisionError as error:",
-)
-@fails_without(
-    "swarm/host/gossip.py",
-    "except Exception as error:  # noqa: BLE001 - a peer chooses what is read here",
-    "except ZeroDivisionError as error:",
-)
+@fails_without("swarm/host/gossip.py", "Exception as error:  # noqa: BLE001 - one", "ArithmeticError as error:  # one")
+@fails_without("swarm/host/gossip.py", "Exception as error:  # noqa: BLE001 - a peer", "ArithmeticError as error:  # a")
 @fails_without("swarm/host/hardening.py", "    host.get_network().set_stream_handler(contained)\n")
 @pytest.mark.parametrize("attack", ATTACKS)
 @in_trio()
@@ -133,9 +125,7 @@ async def test_a_failing_task_of_a_library_service_ends_alone() -> None:
         assert not victim.died.is_set()
 
 
-@fails_without(
-    "swarm/host/gossip.py", "async with lock:\n                return bool(", "if True:\n                return bool("
-)
+@fails_without("swarm/host/gossip.py", "async with lock:", "if True:")
 @in_trio()
 async def test_two_writers_of_one_stream_do_not_mix_their_frames() -> None:
     """Yamux gives a stream's frames of 64 KiB to whoever asks first."""
@@ -177,11 +167,7 @@ async def test_settings_that_the_library_gets_wrong() -> None:
         assert victim.pubsub.counter > 10**18 > 10**10 > weak.pubsub.counter
 
 
-@fails_without(
-    "swarm/host/gossip.py",
-    "read_varint_prefixed_bytes_limited(frame, MAX_RPC_BYTES)",
-    "read_varint_prefixed_bytes_limited(frame, 2**30)",
-)
+@fails_without("swarm/host/gossip.py", "frame, MAX_RPC_BYTES", "frame, 2**30")
 @in_trio()
 async def test_a_frame_is_bounded_before_it_is_read() -> None:
     async with hardened() as victim, attacker(victim) as host:
@@ -193,11 +179,7 @@ async def test_a_frame_is_bounded_before_it_is_read() -> None:
 
 
 @fails_without("swarm/host/host.py", "    bound_negotiations()\n")
-@fails_without(
-    "swarm/host/hardening.py",
-    "read_varint_prefixed_bytes_limited(stream, MAX_NEGOTIATED)",
-    "read_varint_prefixed_bytes_limited(stream, 2**40)",
-)
+@fails_without("swarm/host/hardening.py", "stream, MAX_NEGOTIATED", "stream, 2**40")
 @in_trio()
 async def test_a_negotiation_is_bounded_before_it_is_read() -> None:
     """Anybody who connects can begin one, and each stream begins with one."""
@@ -217,11 +199,7 @@ async def test_a_negotiation_is_bounded_before_it_is_read() -> None:
             assert await until(lambda: opened.muxed_stream.reset_received)
 
 
-@fails_without(
-    "swarm/host/traffic.py",
-    "with trio.CancelScope(shield=True, deadline",
-    "with trio.CancelScope(shield=False, deadline",
-)
+@fails_without("swarm/host/traffic.py", "shield=True", "shield=False")
 @in_trio()
 async def test_a_cancelled_write_leaves_no_half_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic, "WRITE_STALLED", 0.3)
@@ -282,9 +260,7 @@ async def test_bursts_are_paced_and_none_is_lost() -> None:
         assert "frames dropped: a neighbour is too slow" not in sender.tally.counts
 
 
-@fails_without(
-    "swarm/host/gossip.py", "and len(message.seqno) == 8 and self._signed(message):", "and len(message.seqno) == 8:"
-)
+@fails_without("swarm/host/gossip.py", " and self._signed(message)")
 @fails_without("swarm/host/gossip.py", "if inline and len(message.seqno)", "if len(message.seqno)")
 @fails_without("swarm/host/gossip.py", "and len(message.seqno) == 8 and", "and")
 @fails_without("swarm/host/gossip.py", "list(message.topicIDs) != [self.topic]\n            or ")

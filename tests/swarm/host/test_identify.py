@@ -21,13 +21,7 @@ from multiaddr import Multiaddr
 from sapo_edge.events import Event, Notice
 from sapo_edge.swarm.host import identify
 from sapo_edge.swarm.host.hardening import disconnect
-from sapo_edge.swarm.host.identify import (
-    MAX_ADDRESS_BYTES,
-    MAX_ADDRESSES,
-    MAX_IDENTIFY_BYTES,
-    MAX_PROTOCOLS,
-    bound_identify,
-)
+from sapo_edge.swarm.host.identify import MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_IDENTIFY_BYTES, bound_identify
 from sapo_edge.swarm.tally import NOTICE_INTERVAL, OTHER_VERSION, Tally
 from tests.defences.defence import fails_without
 from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
@@ -68,12 +62,12 @@ async def peer_that_answers(victim: Hardened, data: bytes) -> AsyncIterator[IHos
 async def test_what_a_peer_says_is_bounded_and_forgotten_when_it_leaves() -> None:
     async with hardened() as victim:
         store = victim.host.get_peerstore()
-        data = answer(8 * MAX_PROTOCOLS, 8 * MAX_ADDRESSES)
+        data = answer(8 * identify.MAX_PROTOCOLS, 8 * MAX_ADDRESSES)
         assert len(data) <= MAX_IDENTIFY_BYTES
         async with peer_that_answers(victim, data) as host:
             peer_id = host.get_id()
             assert await until(lambda: store.has_peer(peer_id) and store.get_protocols(peer_id))
-            assert store.get_protocols(peer_id) == [f"/p/{number}" for number in range(MAX_PROTOCOLS)]
+            assert store.get_protocols(peer_id) == [f"/p/{number}" for number in range(identify.MAX_PROTOCOLS)]
             assert len(store.addrs(peer_id)) == MAX_ADDRESSES
             disconnect(victim.host, peer_id)
         assert await until(lambda: not store.has_peer(peer_id)), "nothing remains of a peer that left"
@@ -81,11 +75,7 @@ async def test_what_a_peer_says_is_bounded_and_forgotten_when_it_leaves() -> Non
 
 
 @fails_without("swarm/host/identify.py", "max_length=MAX_IDENTIFY_BYTES", "max_length=2**20")
-@fails_without(
-    "swarm/host/identify.py",
-    "except Exception:  # noqa: BLE001 - a peer chooses what it answers",
-    "except ZeroDivisionError:",
-)
+@fails_without("swarm/host/identify.py", "Exception:  # noqa: BLE001 - a peer", "ZeroDivisionError:  # a peer")
 @pytest.mark.parametrize("data", [answer(1, 1, MAX_IDENTIFY_BYTES), b"\xff" * 40], ids=["too long", "garbage"])
 @in_trio()
 async def test_an_answer_that_is_none_is_not_kept(data: bytes) -> None:
@@ -98,11 +88,7 @@ async def test_an_answer_that_is_none_is_not_kept(data: bytes) -> None:
 
 @fails_without("swarm/host/identify.py", "[name for name in names if len(name) <= MAX_ADDRESS_BYTES]", "names")
 @fails_without("swarm/host/identify.py", "if not 0 < len(raw) <= MAX_ADDRESS_BYTES:", "if not raw:")
-@fails_without(
-    "swarm/host/identify.py",
-    "except Exception:  # noqa: BLE001 - the library raises whatever its codecs raise",
-    "except ZeroDivisionError:",
-)
+@fails_without("swarm/host/identify.py", "Exception:  # noqa: BLE001 - the library", "ArithmeticError:  # the library")
 @in_trio()
 async def test_names_and_addresses_that_are_too_long_or_unreadable_are_left_out() -> None:
     async with hardened() as victim:

@@ -110,10 +110,7 @@ async def make_lab(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
         victim.meter.abort_all()
 
 
-@fails_without(
-    "swarm/host/gossip.py",
-    "if sender_peer_id not in mesh and len(mesh) >= MAX_MESH and not self._is_dialled(sender_peer_id):",
-)
+@fails_without("swarm/host/gossip.py", "sender_peer_id not in mesh and len(mesh) >= MAX_MESH", "False")
 @fails_without("swarm/host/gossip.py", "def _perform_opportunistic_grafting(", "def _perform_nothing(")
 @pytest.mark.parametrize("protocol", [PROTOCOL_ID_V11, PROTOCOL_ID])
 @in_trio()
@@ -136,9 +133,7 @@ async def test_grafts_do_not_multiply_what_is_forwarded(protocol: str, monkeypat
         assert await until(lambda: set(dialled) < lab.mesh, PATIENCE), "those that this node chose itself always get in"
 
 
-@fails_without(
-    "swarm/host/gossip.py", "return random.choice(most) if len(most) > len(own) + 1 else None", "return None"
-)
+@fails_without("swarm/host/gossip.py", "random.choice(most) if len(most) > len(own) + 1 else ")
 @in_trio()
 async def test_one_machine_makes_room_in_a_full_mesh_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     async with make_lab(monkeypatch) as lab:
@@ -152,9 +147,7 @@ async def test_one_machine_makes_room_in_a_full_mesh_for_others(monkeypatch: pyt
 
 @fails_without("swarm/host/gossip.py", "missing = MIN_DIALLED - sum(map(self._is_dialled, mesh))", "missing = 0")
 @in_trio()
-async def test_a_crowd_in_the_mesh_does_not_keep_out_peers_that_this_node_dialled(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_crowd_in_the_mesh_keeps_out_no_peers_that_this_node_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
     async with make_lab(monkeypatch) as lab:
         await lab.graft(await lab.arrive([f"127.9.{number}.9" for number in range(MAX_MESH)]))
         assert await until(lambda: len(lab.mesh) == MAX_MESH, PATIENCE)

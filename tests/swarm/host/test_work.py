@@ -47,11 +47,7 @@ def test_ten_addresses_get_a_quarter_of_a_core_at_most() -> None:
     assert ARRIVING_BURST + COMMON_BURST + 10 * SHARE_BURST <= 10.0, "at once, seconds"
 
 
-@fails_without(
-    "swarm/member/session.py",
-    "NEWCOMERS_CHECK, NEWCOMERS_CHECK_BURST = 0.015, 0.2",
-    "NEWCOMERS_CHECK, NEWCOMERS_CHECK_BURST = 0.05, 0.2",
-)
+@fails_without("swarm/member/session.py", "NEWCOMERS_CHECK_BURST = 0.015, 0.2", "NEWCOMERS_CHECK_BURST = 0.05, 0.2")
 @fails_without("swarm/host/work.py", "COMMON, COMMON_BURST = 0.12, 0.3", "COMMON, COMMON_BURST = 0.12, 4.0")
 def test_six_addresses_get_no_more_in_any_half_minute() -> None:
     addresses = COMMON_BURST + 30 * (COMMON + 6 * SHARE)
@@ -185,24 +181,10 @@ class _Ledger:
 @fails_without("swarm/host/traffic.py", "                self._meter.work.attribute_to(metered.address)\n")
 @fails_without(
     "swarm/host/host.py",
-    "trio.lowlevel.add_instrument(meter.work)\n"
-    "            async with trio.open_nursery() as nursery:\n"
-    '                contain_tasks(host.get_network(), "network", nursery, meter.tally)\n'
-    "                yield nursery\n"
-    "                nursery.cancel_scope.cancel()\n"
-    "        finally:\n"
-    "            trio.lowlevel.remove_instrument(meter.work)",
-    "async with trio.open_nursery() as nursery:\n"
-    '                contain_tasks(host.get_network(), "network", nursery, meter.tally)\n'
-    "                yield nursery\n"
-    "                nursery.cancel_scope.cancel()\n"
-    "        finally:",
+    "add_instrument(meter.work)",
+    "add_instrument(meter.work); meter.work.after_task_step = lambda task: None",
 )
-@fails_without(
-    "swarm/host/hardening.py",
-    "metered.upgraded = True\n            self.meter.work.attribute_to(metered.address)",
-    "metered.upgraded = True",
-)
+@fails_without("swarm/host/hardening.py", "True\n            self.meter.work.attribute_to(metered.address)", "True")
 @fails_without(
     "swarm/host/hardening.py", "        if metered is not None:\n            meter.work.attribute_to(metered.address)\n"
 )

@@ -185,9 +185,7 @@ def test_a_passphrase_that_is_too_short_or_not_text_is_rejected(passphrase: str)
         backup(bytes(32), passphrase)
 
 
-@fails_without(
-    "swarm/joining/identity.py", "_OPERATIONS, _MEMORY = 3, 256 * 1024 * 1024", "_OPERATIONS, _MEMORY = 1, 8192"
-)
+@fails_without("swarm/joining/identity.py", "_MEMORY = 3, 256 * 1024 * 1024", "_MEMORY = 1, 8192")
 def test_a_backup_needs_the_documented_memory() -> None:
     """The parameters are part of the format: with others, old backups could not be opened."""
     assert (identity._OPERATIONS, identity._MEMORY) == (3, 256 * 1024 * 1024)

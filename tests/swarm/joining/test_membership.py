@@ -28,9 +28,7 @@ OWN = Manifest.from_toml('name = "own"\n[[tasks]]\nname = "sums"\ngenerator = "c
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 
 
-@fails_without(
-    "swarm/joining/invite.py", "if key is None:\n        return manifest", "if True:\n        return manifest"
-)
+@fails_without("swarm/joining/invite.py", "if key is None:", "if True:")
 @fails_without(
     "swarm/joining/invite.py",
     'hashlib.sha256(b"sapo-edge private swarm v1\\0" + manifest + key).digest()',
@@ -168,11 +166,7 @@ def test_a_file_of_a_newer_version_is_not_called_damaged(tmp_path: Path) -> None
 
 
 @fails_without("swarm/joining/membership.py", " or hashlib.sha256(data).digest() != digest:", ":")
-@fails_without(
-    "swarm/joining/membership.py",
-    "manifest = verify_manifest(data, digest)\n        make_private_directory(self.kept)",
-    "manifest = Manifest.from_bytes(data)\n        make_private_directory(self.kept)",
-)
+@fails_without("swarm/joining/membership.py", "= verify_manifest(data, digest)", "= Manifest.from_bytes(data)")
 def test_shipped_manifests_are_known_and_others_are_stored_and_verified(tmp_path: Path) -> None:
     membership = Membership(tmp_path)
     digest = bytes.fromhex(OWN.digest)

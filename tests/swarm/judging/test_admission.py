@@ -147,10 +147,6 @@ def resigned(body: bytes, author: int = 1) -> RawRecord:
     return RawRecord(body, identity(author).sign(CONTEXT + body))
 
 
-def with_version_2(record: RawRecord) -> RawRecord:
-    return resigned(record.body.replace(b"\xa1v\x01", b"\xa1v\x02", 1))
-
-
 def test_good_rollouts_are_accepted_and_forwarded(gate: Gate) -> None:
     signed = [gate.signed(sequence) for sequence in (1, 2)]
     message = encode_message(SWARM, [item.record for item in signed], [b"d" * 32])
@@ -169,7 +165,7 @@ def test_good_rollouts_are_accepted_and_forwarded(gate: Gate) -> None:
     [
         (lambda gate: RawRecord(gate.record().body, b"short"), Rejection.SHAPE, True),
         (lambda gate: RawRecord(b"", bytes(64)), Rejection.SHAPE, True),
-        (lambda gate: with_version_2(gate.record()), Rejection.VERSION, False),
+        (lambda gate: resigned(gate.record().body.replace(b"\xa1v\x01", b"\xa1v\x02", 1)), Rejection.VERSION, False),
         (lambda gate: resigned(gate.record().body[:-3]), Rejection.SHAPE, True),
         (lambda gate: unsigned(gate.record()), Rejection.SIGNATURE, True),
         (lambda gate: resigned(gate.record().body, author=2), Rejection.SIGNATURE, True),
@@ -187,9 +183,7 @@ def test_a_rejected_record_blames_whoever_could_have_noticed_and_never_its_autho
 
 
 @fails_without("swarm/judging/admission.py", "if message.swarm != self._swarm:")
-@fails_without(
-    "swarm/judging/admission.py", "                self.reputation.penalize(sender, WEIGHTS[error.reason])\n"
-)
+@fails_without("swarm/judging/admission.py", "self.reputation.penalize(sender, WEIGHTS[error.reason])", "pass")
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -235,11 +229,7 @@ def test_the_cheapest_failed_check_gives_the_reason(gate: Gate, monkeypatch: pyt
     assert gate.send(unsigned(old)) == [Rejection.RATE] and ran == [], "nothing was decompressed"
 
 
-@fails_without(
-    "swarm/judging/admission.py",
-    "return bool(self.accepted or self.announced) and set(self.rejections) <= {Rejection.DUPLICATE}",
-    "return bool(self.accepted or self.announced) and not self.rejections",
-)
+@fails_without("swarm/judging/admission.py", "set(self.rejections) <= {Rejection.DUPLICATE}", "not self.rejections")
 def test_a_record_that_came_another_way_first_does_not_stop_the_others_of_its_message(gate: Gate) -> None:
     records = [gate.record(number) for number in range(8)]
     assert gate.admission.check_records(records[:1], "who was faster").accepted
@@ -250,9 +240,7 @@ def test_a_record_that_came_another_way_first_does_not_stop_the_others_of_its_me
     assert not again.accepted and not again.may_forward, "nothing of it is new now"
 
 
-@fails_without(
-    "swarm/judging/admission.py", "if any(peer_id_of(author) != publisher for author in", "if any(False for author in"
-)
+@fails_without("swarm/judging/admission.py", "peer_id_of(author) != publisher for author in", "False for author in")
 def test_nobody_publishes_records_of_others(gate: Gate) -> None:
     """They would reach the others before their author's message does, and could use up its author's rate."""
     result = gate.check(gate.record(1), sender="copier", publisher=peer(2))
@@ -266,11 +254,7 @@ KINDS = ["new", "known", "remembered", "false", "stolen", "known, false", "remem
 
 
 @fails_without("swarm/judging/admission.py", "if verified == record.signature:", "if verified is not None:")
-@fails_without(
-    "swarm/judging/admission.py",
-    "return bool(self.accepted or self.announced) and set(self.rejections) <= {Rejection.DUPLICATE}",
-    "return bool(self.accepted or self.announced)",
-)
+@fails_without("swarm/judging/admission.py", " and set(self.rejections) <= {Rejection.DUPLICATE}")
 @given(st.lists(st.sampled_from(KINDS), min_size=1, max_size=8))
 @example(["new", "known, false"])
 @example(["new", "remembered, false"])
@@ -294,11 +278,7 @@ def test_what_is_forwarded_has_something_new_and_nothing_that_the_next_hop_rejec
 
 
 @fails_without("swarm/judging/admission.py", "if not is_gossip and not self.reputation.allows(author, sender):")
-@fails_without(
-    "swarm/judging/admission.py",
-    "self.reputation.charge(signed.rollout.author, sender, cost(1, len(record.body)))",
-    "pass",
-)
+@fails_without("swarm/judging/admission.py", "cost(1, len(record.body))", "0.0")
 def test_pulled_rollouts_are_charged_to_their_author_by_their_size(gate: Gate) -> None:
     answers = tuple(Answer("a" * 8000, True) for _ in range(8))
     records = [gate.signed(number, answers=answers).record for number in range(64)]
@@ -307,11 +287,7 @@ def test_pulled_rollouts_are_charged_to_their_author_by_their_size(gate: Gate) -
     assert sum(len(item.record.body) for item in result.accepted) <= BURST * ROLLOUT_BYTES + len(records[0].body)
 
 
-@fails_without(
-    "swarm/judging/admission.py",
-    "size = max(len(data), sum(len(record.body) for record in message.records))",
-    "size = sum(len(record.body) for record in message.records)",
-)
+@fails_without("swarm/judging/admission.py", "max(len(data), ", "max(0, ")
 def test_a_large_rollout_counts_as_many_and_so_does_a_padded_message(gate: Gate) -> None:
     """Budgets bound what a node forwards in bytes, whatever the number of rollouts."""
 
@@ -342,14 +318,8 @@ def test_a_large_rollout_counts_as_many_and_so_does_a_padded_message(gate: Gate)
 
 
 @fails_without("swarm/judging/admission.py", "if not self.reputation.allows(publisher, sender):")
-@fails_without(
-    "swarm/judging/admission.py", "self.reputation.charge(publisher, sender, cost(len(message.records), size))", "pass"
-)
-@fails_without(
-    "swarm/judging/admission.py",
-    "if sender == publisher and self.reputation.overdraws(publisher):",
-    "if self.reputation.overdraws(publisher):",
-)
+@fails_without("swarm/judging/admission.py", "cost(len(message.records), size)", "0.0")
+@fails_without("swarm/judging/admission.py", "sender == publisher and self", "self")
 @pytest.mark.parametrize("sender", [AUTHOR, "neighbour"])
 def test_a_flood_is_cut_to_the_rate_and_messages_are_accepted_whole_or_not_at_all(gate: Gate, sender: str) -> None:
     outcomes = []
@@ -366,20 +336,14 @@ def test_a_flood_is_cut_to_the_rate_and_messages_are_accepted_whole_or_not_at_al
     assert gate.send(gate.record(5000)) == []
 
 
-@fails_without(
-    "swarm/judging/admission.py",
-    "if sender == publisher and self.reputation.overdraws(publisher):",
-    "if sender == publisher:",
-)
+@fails_without("swarm/judging/admission.py", " and self.reputation.overdraws(publisher)")
 def test_a_newcomer_is_not_blamed_for_a_budget_that_others_used_up(gate: Gate) -> None:
     for author in range(1000, 1000 + int(NEWCOMERS_BURST)):
         gate.send(gate.record(1, author), sender=peer(author))
     assert gate.send(gate.record(1), sender=AUTHOR) == [Rejection.RATE] and not gate.blamed()
 
 
-@fails_without(
-    "swarm/judging/admission.py", "may_repeat = bool(message.announced) and sender != publisher", "may_repeat = False"
-)
+@fails_without("swarm/judging/admission.py", "bool(message.announced) and sender != publisher", "False")
 def test_whoever_forwards_news_is_not_blamed_for_what_its_publisher_repeats(gate: Gate) -> None:
     """An attacker that repeats a record beside new digests would else have its neighbours ignored by theirs."""
     relay, old = Gate(own=peer(2)), gate.record(1)
@@ -390,17 +354,9 @@ def test_whoever_forwards_news_is_not_blamed_for_what_its_publisher_repeats(gate
     assert not gate.blamed("relay") and relay.blamed() == [AUTHOR], "its neighbour knows who repeats"
 
 
-@fails_without(
-    "swarm/judging/admission.py",
-    "return CheckResult(rejections=(Rejection.IGNORED,))\n            return",
-    "pass\n            return",
-)
+@fails_without("swarm/judging/admission.py", "if self.reputation.is_ignored(sender):")
 @fails_without("swarm/judging/admission.py", "if self.reputation.is_ignored(author):")
-@fails_without(
-    "swarm/judging/admission.py",
-    "if self.reputation.is_ignored(sender) or self.reputation.is_ignored(publisher):",
-    "if self.reputation.is_ignored(sender):",
-)
+@fails_without("swarm/judging/admission.py", " or self.reputation.is_ignored(publisher)")
 def test_what_ignored_authors_and_neighbours_bring_is_not_looked_at(gate: Gate) -> None:
     gate.reputation.penalize(AUTHOR, IGNORE_AT)
     assert gate.admission.check_message(b"garbage", "neighbour", AUTHOR).rejections == (Rejection.IGNORED,)
@@ -417,11 +373,7 @@ def test_what_ignored_authors_and_neighbours_bring_is_not_looked_at(gate: Gate) 
     "pass\n            # Before",
 )
 @fails_without("swarm/judging/admission.py", "break\n                continue", "pass\n                continue")
-@fails_without(
-    "swarm/judging/admission.py",
-    "self.reputation.penalize(sender, _sender_weight(reason, count, is_repeated=is_repeated))",
-    "pass",
-)
+@fails_without("swarm/judging/admission.py", "_sender_weight(reason, count, is_repeated=is_repeated)", "0.0")
 def test_false_signatures_use_up_nobodys_rate(gate: Gate) -> None:
     forged = [unsigned(gate.record(sequence)) for sequence in range(60)]
     for _ in range(5):
@@ -440,9 +392,7 @@ def test_a_thousand_identities_that_connect_share_one_budget(gate: Gate) -> None
     assert accepted <= NEWCOMERS_BURST + 2
 
 
-@fails_without(
-    "swarm/judging/reputation.py", "key = (author, self._source(author, neighbour))", 'key = (author, "9.9.9.0/24")'
-)
+@fails_without("swarm/judging/reputation.py", "author, self._source(author, neighbour)", 'author, "9.9.9.0/24"')
 def test_what_a_crowds_network_brings_of_an_author_does_not_keep_it_from_being_heard_from_elsewhere(gate: Gate) -> None:
     networks = {"crowd": "8.8.8.0/24", "honest": "9.9.9.0/24"}
     gate.reputation.network_of = lambda peer: networks.get(peer, "")
@@ -501,16 +451,6 @@ def test_pulled_duplicates_and_old_records_blame_nobody(gate: Gate) -> None:
     assert not gate.blamed("first", "second", peer(9))
 
 
-@fails_without(
-    "swarm/judging/admission.py", "if self.freshness.is_too_old(signed.rollout, is_gossip and author == sender):"
-)
-def test_old_rollouts_of_another_author_blame_nobody(gate: Gate) -> None:
-    gate.send(gate.record(9999))
-    for sequence in range(300):
-        assert gate.send(gate.record(sequence, age=2 * MAX_AGE)) == [Rejection.AGE]
-    assert not gate.blamed()
-
-
 @fails_without("swarm/judging/admission.py", "if author == self._own:")
 def test_own_rollouts_that_come_back_are_duplicates_and_blame_nobody() -> None:
     gate = Gate(own=AUTHOR)
@@ -536,6 +476,9 @@ def test_remembered_rollouts_are_duplicates(gate: Gate) -> None:
     assert gate.send(record) == [Rejection.DUPLICATE]
 
 
+@fails_without(
+    "swarm/judging/admission.py", "if self.freshness.is_too_old(signed.rollout, is_gossip and author == sender):"
+)
 @fails_without("swarm/judging/admission.py", "is_gossip and author == sender):", "is_gossip):")
 @fails_without("swarm/judging/admission.py", "is_gossip and author == sender):", "author == sender):")
 @fails_without("swarm/judging/freshness.py", "abs(clock - created) > MAX_AGE", "clock - created > MAX_AGE")
@@ -604,9 +547,7 @@ def test_a_node_with_a_wrong_clock_hears_its_neighbours_and_everybody_once_peers
         gate.wait(CLOCK_SECONDS + 60)
 
 
-@fails_without(
-    "swarm/judging/freshness.py", "(now, now + self.clock_ahead, authors_now)", "(now + self.clock_ahead, authors_now)"
-)
+@fails_without("swarm/judging/freshness.py", "now, now + self.clock_ahead", "now + self.clock_ahead")
 def test_peers_that_lie_about_the_time_make_no_true_rollout_too_old(gate: Gate) -> None:
     gate.admission.freshness.clock_ahead = 200 * DAY
     assert gate.send(gate.record(1)) == []
@@ -624,11 +565,7 @@ def test_an_author_that_corrects_its_clock_is_accepted_again(gate: Gate) -> None
     assert gate.send(gate.record(12, age=DAY), sender=AUTHOR) == []
 
 
-@fails_without(
-    "swarm/judging/admission.py",
-    "return bool(self.accepted or self.announced) and set(self.rejections) <= {Rejection.DUPLICATE}",
-    "return set(self.rejections) <= {Rejection.DUPLICATE}",
-)
+@fails_without("swarm/judging/admission.py", "bool(self.accepted or self.announced) and ")
 def test_what_was_announced_is_forwarded_until_it_is_known(gate: Gate) -> None:
     large = gate.record()
     result = gate.announce(large.digest)
@@ -653,11 +590,7 @@ def test_announcements_are_charged_to_the_neighbour_and_apart_from_its_rollouts(
     assert gate.send(gate.record(), sender=AUTHOR) == []
 
 
-@fails_without(
-    "swarm/judging/external.py",
-    "verified_task(self._source, rollout), TASK_SECONDS)",
-    "verified_task(self._source, rollout), 12 * TASK_SECONDS)",
-)
+@fails_without("swarm/judging/external.py", "rollout), TASK_SECONDS)", "rollout), 12 * TASK_SECONDS)")
 @pytest.mark.parametrize(
     ("changes", "reason", "blamed"),
     [
@@ -700,10 +633,7 @@ def test_a_task_that_waits_for_anothers_blocked_one_blames_nobody(gate: Gate, mo
     assert not gate.blamed()
 
 
-@fails_without(
-    "swarm/judging/admission.py",
-    "            self.reputation.penalize(author, WEIGHTS[error.reason] if error.is_authors_fault else 0.0)\n",
-)
+@fails_without("swarm/judging/admission.py", "WEIGHTS[error.reason] if error.is_authors_fault else 0.0", "0.0")
 def test_an_author_of_false_tasks_is_ignored_for_a_time_and_its_forwarder_is_not(gate: Gate) -> None:
     for sequence in range(2):
         lie = gate.signed(sequence, ground_truth="lie")
@@ -715,11 +645,7 @@ def test_an_author_of_false_tasks_is_ignored_for_a_time_and_its_forwarder_is_not
     assert gate.send(gate.record(11)) == []
 
 
-@fails_without(
-    "swarm/judging/admission.py",
-    "self._seen: Recent[bytes, bytes] = Recent(REMEMBERED_DIGESTS)",
-    "self._seen: Recent[bytes, bytes] = Recent(10**9)",
-)
+@fails_without("swarm/judging/admission.py", "Recent(REMEMBERED_DIGESTS)", "Recent(10**9)")
 def test_the_oldest_digests_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED_DIGESTS", 50)
     gate = Gate()

@@ -43,9 +43,7 @@ def rewards_of(source: TaskSource, rollout: Rollout) -> tuple[float, ...]:
     return scored.rewards
 
 
-def test_an_honest_rollout_earns_local_rewards_and_hostile_text_is_scored_and_not_run(
-    source: TaskSource, honest: Rollout
-) -> None:
+def test_honest_text_earns_local_rewards_and_hostile_text_is_not_run(source: TaskSource, honest: Rollout) -> None:
     assert rewards_of(source, honest) == (1.0, 0.0)
     texts = ["", "<answer>", "<answer>__import__('os').abort()</answer>", "\x00" * 100, "<answer>" + "9" * 8000]
     rollout = replace(honest, answers=tuple(Answer(text, True) for text in texts))
@@ -101,9 +99,7 @@ def test_a_held_out_question_is_rejected_whatever_its_reference(source: TaskSour
         verified_task(source, rollout)
 
 
-@fails_without(
-    "swarm/judging/external.py", "texts = (self._cut(answer.text, answer.ended).text for", "texts = (answer.text for"
-)
+@fails_without("swarm/judging/external.py", "self._cut(answer.text, answer.ended).text for", "answer.text for")
 def test_what_is_scored_is_what_is_trained_on(source: TaskSource, honest: Rollout) -> None:
     wrong_first = Answer(f"<answer>x</answer>\n<answer>{honest.ground_truth}</answer>", True)
     too_late = Answer("." * 64 + f"<answer>{honest.ground_truth}</answer>", True)
@@ -116,9 +112,7 @@ def test_what_is_scored_is_what_is_trained_on(source: TaskSource, honest: Rollou
     assert scored.rollout.id == replace(honest, answers=(wrong_first, too_late, honest.answers[0])).id
 
 
-@fails_without(
-    "swarm/judging/external.py", "for answer in rollout.answers[:answers])", "for answer in rollout.answers)"
-)
+@fails_without("swarm/judging/external.py", "for answer in rollout.answers[:answers]", "for answer in rollout.answers")
 def test_only_the_first_answers_of_a_long_group_count(source: TaskSource, honest: Rollout) -> None:
     right, wrong = honest.answers
     scorer = scorer_of(source)

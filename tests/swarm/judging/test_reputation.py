@@ -17,24 +17,7 @@ from hypothesis import strategies as st
 from sapo_edge.room import FEW, GENEROUS, NEWCOMERS, Room
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.judging import reputation as module
-from sapo_edge.swarm.judging.reputation import (
-    BURST,
-    ESTABLISHED_AFTER,
-    ESTABLISHED_SECONDS,
-    FIRST_IGNORED,
-    IGNORED_SCORE,
-    LONGEST_IGNORED,
-    MAX_ESTABLISHED,
-    MAX_ESTABLISHED_PER_SOURCE,
-    MAX_NEWCOMERS,
-    MAX_POSTPONED,
-    NETWORK_BURST,
-    NETWORK_RATE,
-    NEWCOMERS_BURST,
-    RATE,
-    WEIGHTS,
-    Reputation,
-)
+from sapo_edge.swarm.judging.reputation import BURST, ESTABLISHED_AFTER, ESTABLISHED_SECONDS, RATE, WEIGHTS, Reputation
 from sapo_edge.swarm.wire.rejection import Rejection
 from tests.defences.defence import fails_without
 from tests.fakes import Clock
@@ -89,7 +72,7 @@ def seconds_ignored(reputation: Reputation, clock: Clock, peer: str) -> float:
     assert reputation.is_ignored(peer)
     start = clock.now
     while reputation.is_ignored(peer):
-        assert reputation.score(peer) == IGNORED_SCORE
+        assert reputation.score(peer) == module.IGNORED_SCORE
         reputation.penalize(peer, FORGED)
         clock.now += 5.0
     return clock.now - start
@@ -115,24 +98,19 @@ def test_offences_lower_the_score_and_time_forgives_them(reputation: Reputation,
 
 
 @fails_without("swarm/judging/reputation.py", "FIRST_IGNORED * 2**self.strikes", "FIRST_IGNORED")
-def test_each_repetition_is_ignored_for_longer_up_to_a_bound_and_forgotten_in_time(
-    reputation: Reputation, clock: Clock
-) -> None:
+def test_each_repetition_is_ignored_for_longer_in_bounds_and_forgotten(reputation: Reputation, clock: Clock) -> None:
     lengths = [seconds_ignored(reputation, clock, "liar") for _ in range(9)]
-    assert lengths[0] == FIRST_IGNORED and lengths[1] > 1.5 * lengths[0] and lengths == sorted(lengths)
-    assert 4 * FIRST_IGNORED < lengths[-1] <= LONGEST_IGNORED + 5
+    assert lengths[0] == module.FIRST_IGNORED and lengths[1] > 1.5 * lengths[0] and lengths == sorted(lengths)
+    assert 4 * module.FIRST_IGNORED < lengths[-1] <= module.LONGEST_IGNORED + 5
     clock.now += 40 * module.STRIKE_HALF_LIFE
-    assert seconds_ignored(reputation, clock, "liar") == pytest.approx(FIRST_IGNORED, abs=5)
+    assert seconds_ignored(reputation, clock, "liar") == pytest.approx(module.FIRST_IGNORED, abs=5)
 
 
 def test_the_machines_date_which_may_jump_is_not_the_clock() -> None:
     assert inspect.signature(Reputation).parameters["now"].default is time.monotonic
 
 
-@fails_without(
-    "swarm/judging/reputation.py",
-    "if peer is not None and _Use.OWN in peer.budgets and peer.budget(_Use.OWN, self._now).level() <= 0:",
-)
+@fails_without("swarm/judging/reputation.py", "peer.budget(_Use.OWN, self._now).level() <= 0", "False")
 @fails_without("swarm/judging/reputation.py", "return float(0.5 ** (self.penalty / RATE_HALVED_BY))", "return 1.0")
 def test_a_rate_allows_a_burst_and_then_so_many_a_minute(reputation: Reputation, clock: Clock) -> None:
     establish(reputation, clock, "author")
@@ -145,9 +123,7 @@ def test_a_rate_allows_a_burst_and_then_so_many_a_minute(reputation: Reputation,
 
 
 @fails_without("swarm/judging/reputation.py", "budget.rate = RATE / 60.0 * self.share", "budget.rate = RATE / 60.0")
-def test_a_neighbours_penalty_lowers_the_rates_of_its_newcomers_and_announcements(
-    reputation: Reputation, clock: Clock
-) -> None:
+def test_a_neighbours_penalty_slows_its_newcomers_and_announcements(reputation: Reputation, clock: Clock) -> None:
     def announced() -> int:
         return sum(reputation.take_announced("neighbour", 1) for _ in range(1000))
 
@@ -175,14 +151,8 @@ def test_a_few_good_rollouts_or_many_at_once_establish_nobody(
 
 @fails_without("swarm/judging/reputation.py", "if peer.is_established and now < peer.ignored_until:")
 @fails_without("swarm/judging/reputation.py", "if self.penalty >= IGNORE_AT:")
-@fails_without(
-    "swarm/judging/reputation.py", "        if peer.last_seen < peer.ignored_until:\n            return False\n"
-)
-@fails_without(
-    "swarm/judging/reputation.py",
-    "peer.is_established, peer.accepted, peer.first_seen = False, 0, peer.last_seen",
-    "peer.is_established = False",
-)
+@fails_without("swarm/judging/reputation.py", "if peer.last_seen < peer.ignored_until:")
+@fails_without("swarm/judging/reputation.py", ", peer.accepted, peer.first_seen = False, 0, peer.last_seen", " = False")
 def test_whoever_was_ignored_has_to_earn_its_place_again(reputation: Reputation, clock: Clock) -> None:
     establish(reputation, clock, "liar")
     seconds_ignored(reputation, clock, "liar")
@@ -194,14 +164,12 @@ def test_whoever_was_ignored_has_to_earn_its_place_again(reputation: Reputation,
     reputation.penalize("liar", 2 * FORGED)
     reputation.credit("liar")
     assert not reputation.is_established("liar"), "it is ignored"
-    clock.now += 8 * FIRST_IGNORED
+    clock.now += 8 * module.FIRST_IGNORED
     reputation.credit("liar")
     assert reputation.is_established("liar")
 
 
-@fails_without(
-    "swarm/judging/reputation.py", "return via.budget(_Use.NEWCOMERS, self._now).level() > reserve", "return True"
-)
+@fails_without("swarm/judging/reputation.py", "via.budget(_Use.NEWCOMERS, self._now).level() > reserve", "True")
 def test_a_thousand_newcomers_share_the_budget_of_their_neighbour(reputation: Reputation, clock: Clock) -> None:
     establish(reputation, clock, "established")
 
@@ -256,11 +224,7 @@ def test_who_forwards_a_flood_is_heard_itself(reputation: Reputation, clock: Clo
     assert heard == 30 * 8
 
 
-@fails_without(
-    "swarm/judging/reputation.py",
-    "reserve = BURST * (1.0 - peer.share) if peer is not None and peer is not via else 0.0",
-    "reserve = 0.0",
-)
+@fails_without("swarm/judging/reputation.py", "peer is not None and peer is not via", "False")
 def test_the_offences_of_one_newcomer_do_not_slow_down_the_others(reputation: Reputation, clock: Clock) -> None:
     reputation.credit("liar", 0, "neighbour")
     reputation.penalize("liar", FORGED)
@@ -272,47 +236,37 @@ def test_the_offences_of_one_newcomer_do_not_slow_down_the_others(reputation: Re
     assert accepted_now(reputation, "honest", "neighbour") == BURST
 
 
-@fails_without(
-    "swarm/judging/reputation.py",
-    "return self._established.count(_Kind.ESTABLISHED, peer.source) < most",
-    "return True",
-)
+@fails_without("swarm/judging/reputation.py", "self._established.count(_Kind.ESTABLISHED, peer.source) < most", "True")
 def test_only_so_many_are_established_through_one_neighbour(reputation: Reputation, clock: Clock) -> None:
     sybils = [f"sybil {number}" for number in range(200)]
     establish(reputation, clock, *sybils, neighbour="bad neighbour")
-    assert len(established(reputation, sybils)) == MAX_ESTABLISHED_PER_SOURCE
+    assert len(established(reputation, sybils)) == module.MAX_ESTABLISHED_PER_SOURCE
     establish(reputation, clock, "honest", neighbour="good neighbour")
     assert reputation.is_established("honest")
 
 
-@fails_without(
-    "swarm/judging/reputation.py", "self._newcomers = _Shelf(MAX_NEWCOMERS)", "self._newcomers = _Shelf(10**9)"
-)
+@fails_without("swarm/judging/reputation.py", "_Shelf(MAX_NEWCOMERS)", "_Shelf(10**9)")
 def test_a_hundred_thousand_identities_push_out_no_established_peer(reputation: Reputation, clock: Clock) -> None:
     friends = [f"friend {number}" for number in range(20)]
     establish(reputation, clock, *friends)
     for number in range(100_000):
         reputation.penalize(f"sybil {number}", SHAPE)
-    assert len(reputation) <= MAX_NEWCOMERS + MAX_ESTABLISHED
+    assert len(reputation) <= module.MAX_NEWCOMERS + module.MAX_ESTABLISHED
     assert established(reputation, friends) == friends
 
 
 def test_all_remembered_peers_take_little_memory(reputation: Reputation) -> None:
     tracemalloc.start()
     try:
-        for number in range(MAX_NEWCOMERS):
+        for number in range(module.MAX_NEWCOMERS):
             reputation.penalize(f"sybil {number}", SHAPE)
         assert tracemalloc.get_traced_memory()[0] < 4 * 2**20
     finally:
         tracemalloc.stop()
 
 
-@fails_without(
-    "swarm/judging/reputation.py", "self._established = _Shelf(MAX_ESTABLISHED)", "self._established = _Shelf(10**9)"
-)
-def test_established_peers_are_pushed_out_only_by_other_established_ones(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@fails_without("swarm/judging/reputation.py", "_Shelf(MAX_ESTABLISHED)", "_Shelf(10**9)")
+def test_only_established_peers_push_out_established_ones(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ESTABLISHED", 100)
     reputation = Reputation(clock)
     few = [f"few {number}" for number in range(15)]
@@ -326,11 +280,7 @@ def test_established_peers_are_pushed_out_only_by_other_established_ones(
     assert reputation.is_established("another"), "those pushed out no longer count for their source"
 
 
-@fails_without(
-    "swarm/judging/reputation.py",
-    "peer.source = True, self.network_of(neighbour) or neighbour",
-    "peer.source = True, neighbour",
-)
+@fails_without("swarm/judging/reputation.py", "True, self.network_of(neighbour) or neighbour", "True, neighbour")
 def test_one_source_has_half_of_the_established_at_most(reputation: Reputation, clock: Clock) -> None:
     reputation.network_of = lambda peer: "9.9.9.0/24" if peer.startswith("rented") else ""
     honest = [f"honest {number}" for number in range(160)]
@@ -340,13 +290,11 @@ def test_one_source_has_half_of_the_established_at_most(reputation: Reputation, 
     sybils = [f"sybil {number}" for number in range(300)]
     for number in range(10):
         establish(reputation, clock, *sybils[30 * number : 30 * number + 30], neighbour=f"rented {number}")
-    assert len(established(reputation, sybils)) <= max(MAX_ESTABLISHED_PER_SOURCE, len(before) + 1)
+    assert len(established(reputation, sybils)) <= max(module.MAX_ESTABLISHED_PER_SOURCE, len(before) + 1)
     assert established(reputation, honest) == before
 
 
-@fails_without(
-    "swarm/judging/reputation.py", "max(self.queues.values(), key=len)", "min(self.queues.values(), key=len)"
-)
+@fails_without("swarm/judging/reputation.py", "max(self.queues.values()", "min(self.queues.values()")
 def test_a_crowd_from_one_source_makes_room_for_itself(reputation: Reputation, clock: Clock) -> None:
     honest = [f"honest {number}" for number in range(3000)]
     for number, peer in enumerate(honest):
@@ -421,15 +369,11 @@ def test_newcomers_together_get_a_part_of_a_budget_in_a_large_swarm_by_whatever_
     rounds, accepted = 20, 0
     for number in range(rounds):
         accepted += accepted_over(reputation, clock, [f"key {number} {key}" for key in range(50)])
-    most = NEWCOMERS * BUDGET * rounds * (1 + len(NEIGHBOURS) * NETWORK_RATE / RATE) + 8 * len(NEIGHBOURS)
+    most = NEWCOMERS * BUDGET * rounds * (1 + len(NEIGHBOURS) * module.NETWORK_RATE / RATE) + 8 * len(NEIGHBOURS)
     assert accepted <= most
 
 
-@fails_without(
-    "swarm/judging/reputation.py",
-    'network = self.network_of(neighbour) or (neighbour if neighbour in self._established.peers else "")',
-    'network = ""',
-)
+@fails_without("swarm/judging/reputation.py", "neighbour if neighbour in self._established.peers else ")
 def test_a_crowd_behind_one_neighbour_leaves_newcomers_behind_another_their_part(clock: Clock) -> None:
     reputation = Reputation(clock, room_among(clock, 1000.0))
     establish(reputation, clock, "bad neighbour 0", "bad neighbour 1", "good neighbour", neighbour="somebody")
@@ -443,11 +387,7 @@ def test_a_crowd_behind_one_neighbour_leaves_newcomers_behind_another_their_part
     assert accepted >= 18
 
 
-@fails_without(
-    "swarm/judging/reputation.py",
-    'network = self.network_of(neighbour) or (neighbour if neighbour in self._established.peers else "")',
-    "network = self.network_of(neighbour) or neighbour",
-)
+@fails_without("swarm/judging/reputation.py", ' if neighbour in self._established.peers else ""')
 def test_neighbours_that_are_not_established_share_one_part_however_many_connect(
     reputation: Reputation, clock: Clock
 ) -> None:
@@ -457,12 +397,10 @@ def test_neighbours_that_are_not_established_share_one_part_however_many_connect
             while accepted < 10_000 and offer(reputation, f"key {accepted}", f"stranger {number}"):
                 accepted += 1
         clock.now += 60.0 * (moment == 0)
-    assert accepted <= NEWCOMERS_BURST + RATE + NETWORK_RATE + 2
+    assert accepted <= module.NEWCOMERS_BURST + RATE + module.NETWORK_RATE + 2
 
 
-@fails_without(
-    "swarm/judging/reputation.py", "budget.charge(digests * _factor(self._room.newcomers))", "budget.charge(digests)"
-)
+@fails_without("swarm/judging/reputation.py", "digests * _factor(self._room.newcomers)", "digests")
 def test_announcements_have_as_little_room_in_a_large_swarm_as_newcomers(clock: Clock) -> None:
     room = room_among(clock, 1000.0)
     reputation = Reputation(clock, room)
@@ -470,11 +408,7 @@ def test_announcements_have_as_little_room_in_a_large_swarm_as_newcomers(clock: 
     assert taken <= BURST * room.newcomers / (RATE / 60) + 1
 
 
-@fails_without(
-    "swarm/judging/reputation.py",
-    "return self._heard_newcomers if is_large and author is not None and author.was_heard else self._all_newcomers",
-    "return self._all_newcomers",
-)
+@fails_without("swarm/judging/reputation.py", "is_large and author is not None and author.was_heard", "False")
 def test_keys_that_are_used_once_do_not_keep_a_newcomer_from_being_known(clock: Clock) -> None:
     reputation = Reputation(clock, room_among(clock, 1000.0))
     establish(reputation, clock, *NEIGHBOURS)
@@ -543,13 +477,13 @@ def test_an_established_author_or_one_in_a_small_swarm_waits_for_nothing(clock: 
 @fails_without("swarm/judging/reputation.py", "Recent(MAX_POSTPONED)", "Recent(10**9)")
 def test_those_who_wait_are_bounded_in_number_and_who_goes_on_trying_is_not_forgotten(clock: Clock) -> None:
     reputation = Reputation(clock, room_among(clock, 1000.0))
-    for number in range(3 * MAX_POSTPONED):
+    for number in range(3 * module.MAX_POSTPONED):
         reputation.postpone(f"key {number}", "neighbour")
         if number % 1000 == 0:
             reputation.postpone("loud", "neighbour")
     assert len(reputation) == 0
-    waits = [not reputation.allows(f"key {number}", "neighbour") for number in range(3 * MAX_POSTPONED)]
-    assert sum(waits) == MAX_POSTPONED - 1 and not reputation.allows("loud", "neighbour")
+    waits = [not reputation.allows(f"key {number}", "neighbour") for number in range(3 * module.MAX_POSTPONED)]
+    assert sum(waits) == module.MAX_POSTPONED - 1 and not reputation.allows("loud", "neighbour")
 
 
 @fails_without("swarm/judging/reputation.py", "charge(rollouts * _factor(self._room.author))", "charge(rollouts)")
@@ -583,8 +517,8 @@ def test_whatever_is_sent_a_large_swarm_keeps_to_its_room(others: int, sent: lis
     newcomers = [name for name in accepted if not reputation.is_established(name)]
     ways, kinds = 7, 2
     assert sum(accepted[name] for name in newcomers) <= kinds * (
-        (NEWCOMERS_BURST + ways * NETWORK_BURST) * room.newcomers / (RATE / 60)
-        + room.newcomers * seconds * (1 + ways * NETWORK_RATE / RATE)
+        (module.NEWCOMERS_BURST + ways * module.NETWORK_BURST) * room.newcomers / (RATE / 60)
+        + room.newcomers * seconds * (1 + ways * module.NETWORK_RATE / RATE)
         + 20 * ways
     )
 
@@ -604,9 +538,7 @@ def test_members_of_a_small_swarm_may_send_as_before(others: int, sent: list[tup
         clock.now += pause
 
 
-@fails_without(
-    "swarm/judging/reputation.py", "WEIGHTS[Rejection.RATE] if is_small else BEYOND_ROOM", "WEIGHTS[Rejection.RATE]"
-)
+@fails_without("swarm/judging/reputation.py", " if is_small else BEYOND_ROOM")
 def test_who_sends_more_than_a_large_swarm_has_room_for_is_not_soon_ignored(clock: Clock) -> None:
     room = room_among(clock, 17.0)
     reputation = Reputation(clock, room)

@@ -17,15 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sapo_edge.swarm.joining.identity import peer_id_of
 from sapo_edge.swarm.judging import reputation as module
 from sapo_edge.swarm.judging.admission import HONEST_REPEATS, Admission, CheckResult
-from sapo_edge.swarm.judging.reputation import (
-    ESTABLISHED_AFTER,
-    ESTABLISHED_SECONDS,
-    FIRST_IGNORED,
-    LONGEST_IGNORED,
-    STRIKE_HALF_LIFE,
-    WEIGHTS,
-    Reputation,
-)
+from sapo_edge.swarm.judging.reputation import ESTABLISHED_AFTER, ESTABLISHED_SECONDS, FIRST_IGNORED, Reputation
 from sapo_edge.swarm.wire.messages import encode_message
 from sapo_edge.swarm.wire.record import RawRecord, SignedRollout, read_author
 from sapo_edge.swarm.wire.rejection import Rejection
@@ -172,7 +164,7 @@ class ReputationMachine(RuleBasedStateMachine):
             for _ in range(9):
                 # An offence that only the transport sees; the last ones come while the attacker is ignored.
                 with self.noting_bans():
-                    self.last.reputation.penalize(peer(attacker), WEIGHTS[Rejection.SHAPE])
+                    self.last.reputation.penalize(peer(attacker), module.WEIGHTS[Rejection.SHAPE])
                 self.attackers_are_ignored_as_long_as_stated()
                 self.pass_time(0.7)
             self.pass_time(max(0.0, self.until[peer(attacker)] - self.steady.now + rest))
@@ -219,12 +211,9 @@ class ReputationMachine(RuleBasedStateMachine):
         first, name = peer(publisher if sender is None else sender), peer(publisher)
         if way != RELAY or publisher == RELAY:
             return self.received(self.last, data, first, name)
-        if self.received_by_relay(data, first, name):
+        if self.relay.receive(data, first, name).may_forward:
             return self.received(self.last, data, self.relay.peer_id, name)
         return ()
-
-    def received_by_relay(self, data: bytes, sender: str, publisher: str) -> bool:
-        return self.relay.receive(data, sender, publisher).may_forward
 
     def received(self, node: HonestNode, data: bytes, sender: str, publisher: str) -> Sequence[SignedRollout]:
         now = self.steady.now
@@ -242,8 +231,8 @@ class ReputationMachine(RuleBasedStateMachine):
         yield
         for name in filter(is_ignored, free):
             strikes = self.strikes[name]
-            weight = sum(0.5 ** ((now - strike) / STRIKE_HALF_LIFE) for strike in strikes)
-            self.until[name] = now + min(FIRST_IGNORED * 2**weight, LONGEST_IGNORED)
+            weight = sum(0.5 ** ((now - strike) / module.STRIKE_HALF_LIFE) for strike in strikes)
+            self.until[name] = now + min(FIRST_IGNORED * 2**weight, module.LONGEST_IGNORED)
             strikes.append(now)
 
     @invariant()

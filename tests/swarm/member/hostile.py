@@ -38,7 +38,7 @@ from sapo_edge.swarm.joining.identity import Identity, public_key_of
 from sapo_edge.swarm.wire.messages import encode_message
 from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
 from sapo_edge.tasks.source import TaskSource
-from tests.swarm.host.victims import dial, frame, message_of
+from tests.swarm.host.victims import dial, frame, ignore, message_of
 from tests.swarm.lines import LineProcess, dial_from
 
 MESHSUB, PULL = "/meshsub/1.1.0", "/sapo-edge/pull/1.0.0"
@@ -109,6 +109,10 @@ class Neighbour:
 
     async def stream(self, protocol: str) -> Any:
         return await self.host.new_stream(self.node, [protocol])
+
+    async def not_utf8(self) -> None:
+        stream = await self.host.get_network().new_stream(self.node)
+        await stream.write(b"\x04\xff\xfe\xfd\n")
 
     async def frame(self, data: rpc_pb2.RPC | bytes) -> None:
         """Write a frame of GossipSub; all frames use one stream."""
@@ -334,10 +338,6 @@ async def malformed_frames(hostile: Hostile) -> None:
         await stream.write(b"\xff\x7f" + b"\x0a" * 100)
         await stream.close()
 
-    async def not_utf8(peer: Neighbour) -> None:
-        stream = await peer.host.get_network().new_stream(peer.node)
-        await stream.write(b"\x04\xff\xfe\xfd\n")
-
     async def bad_key(peer: Neighbour) -> None:
         await peer.gossip(b"x", from_id=b"\x12\x20" + bytes(32), key=b"\xff\xff")
 
@@ -353,7 +353,7 @@ async def malformed_frames(hostile: Hostile) -> None:
     async def noise(peer: Neighbour) -> None:
         await peer.connection.secured_conn.write(secrets.token_bytes(4000))
 
-    await _in_turn(hostile, garbage, cut_off, not_utf8, bad_key, controls, noise)
+    await _in_turn(hostile, garbage, cut_off, Neighbour.not_utf8, bad_key, controls, noise)
 
 
 @attack
@@ -527,13 +527,10 @@ async def long_answers(hostile: Hostile, count: int) -> None:
 async def stalling_pulls(hostile: Hostile, peers: int, announced: int) -> None:
     """Announces rollouts that do not exist, and never answers pulls of them."""
 
-    async def stall(stream: Any) -> None:
-        await trio.sleep_forever()
-
     async with contextlib.AsyncExitStack() as stack:
         neighbours = [await stack.enter_async_context(hostile.neighbour()) for _ in range(peers)]
         for peer in neighbours:
-            peer.host.set_stream_handler(PULL, stall)
+            peer.host.set_stream_handler(PULL, ignore)
             await peer.subscribe()
         for peer in neighbours:
             for _ in range(0, announced, 64):

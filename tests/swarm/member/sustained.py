@@ -33,6 +33,7 @@ from sapo_edge.swarm.wire.codec import encode
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse, swarm_tag
 from sapo_edge.swarm.wire.messages import Request, encode_request
 from sapo_edge.swarm.wire.record import RawRecord
+from tests.swarm.host.victims import ignore
 from tests.swarm.member.hostile import HELLO, PULL, Attack, Hostile, Neighbour, attack, letters, say
 
 IDENTIFY, IDENTIFY_PUSH = "/ipfs/id/1.0.0", "/ipfs/id/push/1.0.0"
@@ -116,29 +117,21 @@ async def garbage(hostile: Hostile, seconds: float) -> dict[str, Any]:
                         await stream.receive_some(100)
             await trio.sleep(0.05)
 
-    async def act(peer: Neighbour) -> None:
-        match generator.randrange(6):
-            case 0:
-                await peer.frame(secrets.token_bytes(200))
-            case 1:
-                await _open(peer, PULL, _framed(secrets.token_bytes(200)))
-            case 2:
-                await _open(peer, PEERS, _framed(encode({"v": 1, "tag": [[[]]] * 50})))
-            case 3:
-                stream = await peer.host.get_network().new_stream(peer.node)
-                await stream.write(b"\x04\xff\xfe\xfd\n")
-            case 4:
-                await peer.gossip(secrets.token_bytes(500))
-            case 5:
-                await peer.connection.secured_conn.write(secrets.token_bytes(1000))
-
+    ways: tuple[Act, ...] = (
+        lambda peer: peer.frame(secrets.token_bytes(200)),
+        lambda peer: _open(peer, PULL, _framed(secrets.token_bytes(200))),
+        lambda peer: _open(peer, PEERS, _framed(encode({"v": 1, "tag": [[[]]] * 50}))),
+        Neighbour.not_utf8,
+        lambda peer: peer.gossip(secrets.token_bytes(500)),
+        lambda peer: peer.connection.secured_conn.write(secrets.token_bytes(1000)),
+    )
     await _ready(hostile)
     done: dict[str, Any] = {}
     with trio.move_on_after(seconds):
         async with trio.open_nursery() as nursery:
             for _ in range(4):
                 nursery.start_soon(port)
-            done = await _sustain(hostile, seconds, act)
+            done = await _sustain(hostile, seconds, lambda peer: generator.choice(ways)(peer))
     return done
 
 
@@ -173,10 +166,7 @@ async def handshakes(hostile: Hostile, seconds: float) -> dict[str, Any]:
 
 @sustained
 async def identify_streams(hostile: Hostile, seconds: float) -> dict[str, Any]:
-    async def act(peer: Neighbour) -> None:
-        await _open(peer, IDENTIFY, b"")
-
-    return await _sustain(hostile, seconds, act)
+    return await _sustain(hostile, seconds, lambda peer: _open(peer, IDENTIFY, b""))
 
 
 @sustained
@@ -394,13 +384,10 @@ async def requests(hostile: Hostile, seconds: float) -> dict[str, Any]:
 async def announcements(hostile: Hostile, seconds: float) -> dict[str, Any]:
     """Announcements of rollouts that do not exist, by peers that never answer who asks for them."""
 
-    async def stall(stream: Any) -> None:
-        await trio.sleep_forever()
-
     async def act(peer: Neighbour) -> None:
         await peer.gossip(hostile.payload(announced=[secrets.token_bytes(32) for _ in range(64)]))
 
-    hostile.handlers[PULL] = stall
+    hostile.handlers[PULL] = ignore
     return await _sustain(hostile, seconds, act, greet=Neighbour.subscribe, pause=0.05)
 
 

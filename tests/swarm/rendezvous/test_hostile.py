@@ -15,11 +15,7 @@ SEEDS = range(36)
 
 
 @fails_without("swarm/rendezvous/rendezvous.py", "MAX_TRIES = 6", "MAX_TRIES = 1")
-@fails_without(
-    "swarm/finding/peerbook.py",
-    "patience = 1 if peer.source == RENDEZVOUS and not was_reached else FORGET_AFTER[int(was_reached)]",
-    "patience = FORGET_AFTER[int(was_reached)]",
-)
+@fails_without("swarm/finding/peerbook.py", "1 if peer.source == RENDEZVOUS and not was_reached else ")
 @pytest.mark.parametrize(
     ("share", "liars", "kind", "most"),
     [

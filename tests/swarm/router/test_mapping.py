@@ -199,7 +199,7 @@ async def test_a_mapping_is_renewed_removed_and_asked_for_again_with_the_same_se
         """A node that stops once the router forwards its port, and was asked again."""
         ports = Ports(file)
         ports.mark_listening(port)
-        mapping = Mapping(port, claims.append, Tally(lambda event: None), ports)
+        mapping = Mapping(port, claims.append, Tally(), ports)
         assert mapping.port == port
         asked = len(tasks) + 1
         with trio.fail_after(20):
@@ -230,7 +230,7 @@ async def test_a_mapping_is_renewed_removed_and_asked_for_again_with_the_same_se
 @in_trio()
 async def test_a_router_that_does_not_answer_costs_nothing(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     monkeypatch.setattr(mapping_module, "_command", lambda task: [sys.executable, "-c", code])
-    mapping = Mapping(4001, list[str]().append, Tally(lambda event: None), Ports())
+    mapping = Mapping(4001, list[str]().append, Tally(), Ports())
 
     with trio.move_on_after(1.0):
         await mapping.run()

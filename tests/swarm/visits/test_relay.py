@@ -66,7 +66,7 @@ class Host:
     relay: Address  # from `join` on
 
     def __init__(self) -> None:
-        self.tally = Tally(lambda event: None)
+        self.tally = Tally()
         self.meter = Meter(0, 0, self.tally)
         self.host = make_host(Identity(secrets.token_bytes(32)), None, self.meter)
         self.id = str(self.host.get_id())
@@ -256,9 +256,7 @@ async def test_circuits_are_shared_between_addresses() -> None:
         assert await until(lambda: hop.circuits <= 2, 20)
 
 
-@fails_without(
-    "swarm/visits/relay.py", "tally, config.capacity, Shares(*PROCESSOR))", "tally, processor=Shares(*PROCESSOR))"
-)
+@fails_without("swarm/visits/relay.py", "config.capacity, Shares(*PROCESSOR)", "processor=Shares(*PROCESSOR)")
 @fails_without("swarm/visits/relay.py", "Hop(host, config.offer,", "Hop(host, Offer(),")
 @in_trio()
 async def test_a_relay_serves_as_many_as_it_was_told() -> None:
@@ -266,7 +264,7 @@ async def test_a_relay_serves_as_many_as_it_was_told() -> None:
     config = RelayConfig(Identity(bytes(32)), listen="loopback", members=2, members_per_address=4)
     async with trio.open_nursery() as nursery, contextlib.AsyncExitStack() as stack:
         stack.callback(nursery.cancel_scope.cancel)
-        nursery.start_soon(run_relay, config, Tally(lambda event: None), own.extend)
+        nursery.start_soon(run_relay, config, Tally(), own.extend)
         hosts = [await stack.enter_async_context(Host().running()) for _ in range(3)]
         assert await until(lambda: own, 60)
         relay = parse_address(own[0])
@@ -328,18 +326,14 @@ async def test_the_library_closes_no_connection_of_a_relay(monkeypatch: pytest.M
 
     config = RelayConfig(Identity(bytes(32)), listen="loopback", members=1000)
     async with trio.open_nursery() as nursery:
-        await run_relay(config, Tally(lambda event: None), lambda addresses: nursery.cancel_scope.cancel())
+        await run_relay(config, Tally(), lambda addresses: nursery.cancel_scope.cancel())
     bounds = made[0].get_network().connection_config
     # Above the high-water mark it closes idle connections, twenty at a time.
     assert min(bounds.high_watermark, bounds.max_connections, made[0].get_peerstore().max_peers) > 1000
 
 
 @fails_without("swarm/finding/hop.py", "while budget[0] > 0 and (data", "while (data")
-@fails_without(
-    "swarm/finding/hop.py",
-    "with trio.move_on_after(self._offer.circuit_seconds) as scope:",
-    "with trio.CancelScope() as scope:",
-)
+@fails_without("swarm/finding/hop.py", "trio.move_on_after(self._offer.circuit_seconds) as", "trio.CancelScope() as")
 @pytest.mark.parametrize("offer", [Offer(circuit_bytes=500_000), Offer(circuit_seconds=1)], ids=["bytes", "seconds"])
 @in_trio()
 async def test_a_circuit_carries_so_many_bytes_and_lasts_so_long(offer: Offer) -> None:
@@ -412,29 +406,20 @@ class FalseHop(Hop):
 @in_trio()
 async def test_a_relay_that_carries_nobody_holds_no_place_for_long() -> None:
     async with contextlib.AsyncExitStack() as stack:
-        hops: list[Hop] = []
-        for kind in (FalseHop, FalseHop, Hop):
-            relay = await stack.enter_async_context(Host().running())
-            relay.relay = relay.address
-            hops.append(kind(relay.host, Offer(), relay.tally))
-            hops[-1].start()
-        node = await stack.enter_async_context(Host().running())
-        addresses: dict[str, Address] = {}
-        for hop in hops:
-            port = int(hop.host.get_transport_addrs()[0].value_for_protocol("tcp"))
-            address = direct_address("127.0.0.1", port, str(hop.host.get_id()))
-            addresses[address.peer_id] = address
-            await node.join(address)
-        client = RelayClient(
-            node.host, addresses.get, lambda: True, partial(carries, node.host, bytes(32)), tuple, nobody, node.tally
-        )
+        node, *hosts = [await stack.enter_async_context(Host().running()) for _ in range(4)]
+        for kind, host in zip((FalseHop, FalseHop, Hop), hosts, strict=True):
+            host.relay = host.address
+            kind(host.host, Offer(), host.tally).start()
+            await node.join(host.address)
+        addresses, carried = {host.id: host.address for host in hosts}, partial(carries, node.host, bytes(32))
+        client = RelayClient(node.host, addresses.get, lambda: True, carried, tuple, nobody, node.tally)
         nursery = await stack.enter_async_context(trio.open_nursery())
         nursery.start_soon(client.run)
         with trio.fail_after(30):
             while len(client.addresses()) < 1 or node.tally.counts.get("relays that carry nobody", 0) < 2:
-                assert all(address.relay == str(hops[2].host.get_id()) for address in client.addresses())
+                assert all(address.relay == hosts[2].id for address in client.addresses())
                 await trio.sleep(0.05)
-        assert [address.relay for address in client.addresses()] == [str(hops[2].host.get_id())]
+        assert [address.relay for address in client.addresses()] == [hosts[2].id]
         nursery.cancel_scope.cancel()
 
 
@@ -456,7 +441,7 @@ def client_among(
     monkeypatch.setattr(RelayClient, "is_dedicated", lambda self, peer_id: peer_id == dedicated)
     network = SimpleNamespace(connections={ID.from_string(peer): [] for peer in addresses})
     host: Any = SimpleNamespace(get_network=lambda: network, get_id=lambda: ID(b"own"), **methods)
-    return RelayClient(host, addresses.get, lambda: True, carried, tuple, nobody, Tally(lambda event: None))
+    return RelayClient(host, addresses.get, lambda: True, carried, tuple, nobody, Tally())
 
 
 def relays(ips: Sequence[str], first: int = 1) -> dict[str, Address]:

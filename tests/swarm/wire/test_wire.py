@@ -24,22 +24,10 @@ from hypothesis import strategies as st
 from sapo_edge.rollout import MAX_ANSWER_BYTES, MAX_ANSWERS, MAX_INTEGER, MAX_QUESTION_BYTES, Answer, Rollout, TaskRef
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.wire import codec as wire_codec
-from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire import messages as wire
 from sapo_edge.swarm.wire import record as wire_record
 from sapo_edge.swarm.wire.codec import MAX_TEXT_BYTES, WireError, decode
-from sapo_edge.swarm.wire.exchange import ExchangeResponse
-from sapo_edge.swarm.wire.record import (
-    CONTEXT,
-    MAX_BODY_BYTES,
-    MAX_TIME,
-    RawRecord,
-    decode_record,
-    encode_body,
-    read_author,
-    sign_rollout,
-    verify_record,
-)
+from sapo_edge.swarm.wire.record import RawRecord, decode_record, encode_body, read_author, sign_rollout, verify_record
 from sapo_edge.swarm.wire.rejection import Rejection
 from tests.defences.defence import fails_without
 from tests.swarm.wire import make_vectors
@@ -54,7 +42,7 @@ digests = st.binary(min_size=32, max_size=32)
 rollouts = st.builds(
     Rollout, st.builds(TaskRef, names, names, integers, integers), st.text(max_size=200), st.text(max_size=200),
     st.lists(st.builds(Answer, st.text(max_size=100), st.booleans()), min_size=1, max_size=MAX_ANSWERS).map(tuple),
-    st.just(US.peer_id), integers, integers, st.floats(0, MAX_TIME, exclude_max=True),
+    st.just(US.peer_id), integers, integers, st.floats(0, wire_record.MAX_TIME, exclude_max=True),
 )  # fmt: skip
 records = st.lists(st.builds(RawRecord, st.binary(max_size=300), st.binary(min_size=64, max_size=64)), max_size=64)
 
@@ -112,7 +100,9 @@ def test_the_largest_rollout_fits_a_body_and_a_response_and_no_message() -> None
     assert wire.decode_response(wire.encode_response([signed.record])).records == (signed.record,)
     assert wire.split_records([signed.record]) == ([], [signed.record])
     assert reason_of(lambda: wire.encode_message(SWARM, [signed.record], [])) is Rejection.SIZE
-    assert reason_of(lambda: decode_record(RawRecord(bytes(MAX_BODY_BYTES + 1), bytes(64)))) is Rejection.SIZE
+    assert (
+        reason_of(lambda: decode_record(RawRecord(bytes(wire_record.MAX_BODY_BYTES + 1), bytes(64)))) is Rejection.SIZE
+    )
 
 
 @settings(deadline=None)
@@ -185,16 +175,10 @@ BOMBS = {
 }  # fmt: skip
 
 
-@fails_without(
-    "swarm/wire/codec.py", "plain = unpacker.decompress(data[1:], limit + 1)", "plain = unpacker.decompress(data[1:])"
-)
+@fails_without("swarm/wire/codec.py", "unpacker.decompress(data[1:], limit + 1)", "unpacker.decompress(data[1:])")
 @fails_without("swarm/wire/codec.py", "if len(plain) > limit:")
 @fails_without("swarm/wire/codec.py", "check_structure(data, what)\n    try:", "try:")
-@fails_without(
-    "swarm/wire/codec.py",
-    "if len(remaining) > MAX_DEPTH + 1 or values > MAX_VALUES:",
-    "if len(remaining) > MAX_DEPTH + 1:",
-)
+@fails_without("swarm/wire/codec.py", " or values > MAX_VALUES")
 @fails_without("swarm/wire/codec.py", "elif 0x7F < first < 0xE0:")
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_cost_little_time_and_memory(name: str) -> None:
@@ -217,11 +201,7 @@ def test_bombs_cost_little_time_and_memory(name: str) -> None:
 
 @fails_without("swarm/wire/codec.py", "if len(data) > limit:")
 @fails_without("swarm/wire/messages.py", "if len(data) > MAX_MESSAGE_BYTES:")
-@fails_without(
-    "swarm/wire/messages.py",
-    "if not isinstance(manifest, bytes) or not 0 < len(manifest) <= MAX_MANIFEST_BYTES:",
-    "if not isinstance(manifest, bytes):",
-)
+@fails_without("swarm/wire/messages.py", " or not 0 < len(manifest) <= MAX_MANIFEST_BYTES")
 def test_data_over_its_size_is_not_decoded() -> None:
     assert reason_of(lambda: wire.decode_message(b"\0" + bytes(wire.MAX_MESSAGE_BYTES))) is Rejection.SIZE
     assert reason_of(lambda: wire.decode_request(bytes(wire.MAX_REQUEST_BYTES + 1))) is Rejection.SIZE
@@ -289,18 +269,14 @@ def test_the_vectors_are_of_this_version() -> None:
         assert kept == current, f"{name} has another version; see tests/swarm/wire/make_vectors.py"
 
 
-@fails_without(
-    "swarm/wire/record.py",
-    "return verify(read_author(signed.record), CONTEXT + signed.record.body, signed.record.signature)",
-    "return verify(read_author(signed.record), signed.record.body, signed.record.signature)",
-)
+@fails_without("swarm/wire/record.py", "CONTEXT + signed.record.body", "signed.record.body")
 @pytest.mark.parametrize("vector", vectors("rollouts.json"), ids=lambda vector: vector["name"])
 def test_vectors_of_rollouts(vector: dict[str, Any]) -> None:
     signed = decode_record(raw(vector))
     assert make_vectors.rollout_fields(signed.rollout) == vector["rollout"]
     assert signed.record.digest.hex() == signed.rollout.id == vector["digest"]
     assert signed.swarm.hex() == vector["swarm"] and verify_record(signed)
-    assert (CONTEXT + signed.record.body).hex() == vector["signed"]
+    assert (wire_record.CONTEXT + signed.record.body).hex() == vector["signed"]
     identity = Identity(bytes.fromhex(vector["secret"]))
     assert identity.sign(bytes.fromhex(vector["signed"])) == signed.record.signature
     assert (encode_body(signed.rollout, signed.swarm) == signed.record.body) is vector["canonical"]
@@ -333,36 +309,18 @@ def test_vectors_of_frames(vector: dict[str, Any]) -> None:
 
 @fails_without("swarm/wire/codec.py", "if not unpacker.eof or unpacker.unused_data:")
 @fails_without("swarm/wire/codec.py", "check_structure(data, what)\n    try:", "try:")
-@fails_without(
-    "swarm/wire/codec.py", "if len(remaining) > MAX_DEPTH + 1 or values > MAX_VALUES:", "if values > MAX_VALUES:"
-)
+@fails_without("swarm/wire/codec.py", "len(remaining) > MAX_DEPTH + 1 or ")
 @fails_without("swarm/wire/codec.py", "if len(fields) != len(pairs) or not all", "if not all")
-@fails_without(
-    "swarm/wire/codec.py", "if type(value) is not int or not 0 <= value <= limit:", "if type(value) is not int:"
-)
-@fails_without(
-    "swarm/wire/codec.py", "if not isinstance(value, list) or len(value) > limit:", "if not isinstance(value, list):"
-)
-@fails_without(
-    "swarm/wire/codec.py",
-    "if not isinstance(value, bytes) or len(value) != DIGEST_BYTES:",
-    "if not isinstance(value, bytes):",
-)
+@fails_without("swarm/wire/codec.py", " or not 0 <= value <= limit")
+@fails_without("swarm/wire/codec.py", " or len(value) > limit")
+@fails_without("swarm/wire/codec.py", " or len(value) != DIGEST_BYTES")
 @fails_without("swarm/wire/codec.py", "if version != VERSION:")
 @fails_without("swarm/wire/messages.py", "if not digests:")
 @fails_without("swarm/wire/messages.py", "if not count:")
-@fails_without(
-    "swarm/wire/messages.py", 'get_integer(fields, "offset", MAX_DATA_BYTES)', 'get_integer(fields, "offset")'
-)
+@fails_without("swarm/wire/messages.py", 'fields, "offset", MAX_DATA_BYTES', 'fields, "offset"')
 @fails_without("swarm/wire/record.py", "if len(record.signature) != SIGNATURE_BYTES:")
-@fails_without(
-    "swarm/wire/record.py", "or isinstance(value, bool) or not 0 <= value < MAX_TIME:", "or isinstance(value, bool):"
-)
-@fails_without(
-    "swarm/wire/record.py",
-    "return verify(read_author(signed.record), CONTEXT + signed.record.body, signed.record.signature)",
-    "return verify(read_author(signed.record), signed.record.body, signed.record.signature)",
-)
+@fails_without("swarm/wire/record.py", " or not 0 <= value < MAX_TIME")
+@fails_without("swarm/wire/record.py", "CONTEXT + signed.record.body", "signed.record.body")
 @pytest.mark.parametrize("vector", vectors("invalid.json"), ids=lambda vector: f"{vector['kind']}: {vector['name']}")
 def test_vectors_that_are_rejected(vector: dict[str, Any]) -> None:
     if vector["kind"] == "record":
@@ -416,13 +374,3 @@ def test_records_that_compress_well_are_bounded_by_their_own_size() -> None:
     assert len(fitting) == 16 and len(others) == 4, "of 17, too few bytes would be left for announcements"
     wire.encode_message(SWARM, fitting, [random.Random(0).randbytes(32)] * wire.MAX_ANNOUNCED)
     assert reason_of(lambda: wire.encode_message(SWARM, content, [])) is Rejection.SIZE
-
-
-@pytest.mark.parametrize(
-    "response",
-    [ExchangeResponse(True, "8.8.8.8", None, 1.5), ExchangeResponse(False, "2001:db8::1", True, 0.0),
-     ExchangeResponse(False, "", False, 2.0**31)],
-    ids=["a member", "reachable", "unreachable"],
-)  # fmt: skip
-def test_answers_to_peer_requests_are_decoded_again(response: ExchangeResponse) -> None:
-    assert exchange.decode_response(exchange.encode_response(response)) == response
