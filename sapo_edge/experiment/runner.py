@@ -53,14 +53,15 @@ def run_jobs(plan: Plan, directory: Path, cache: Path, workers: int, narrate: Na
     """
     with exclusive(directory):
         results = Results(directory, lambda record: None)
-        results.claim(plan)
+        results.check(plan, {})
         todo = [job for job in plan.jobs if job.key not in results.swarms]
-        if not todo:
-            return
-        # Before several workers find what is missing.
-        results.claim(plan, {"manifest": training_manifest(plan).digest})
+        # What is missing is found before the directory is that of this plan, and by one process.
+        origin = {"manifest": training_manifest(plan).digest} if todo else {}
         for name in dict.fromkeys(name for job in todo for name in job.setting.models):
             model_path(plan, name)
+        results.claim(plan, origin)
+        if not todo:
+            return
         count = min(workers, len(todo))
         # Where adapters lie that change hands every round: in memory if it has room.
         has_room = _MEMORY.is_dir() and free_bytes(_MEMORY) >= count * _MEMORY_BYTES

@@ -214,6 +214,7 @@ def test_what_cannot_be_run_is_said_in_one_line(
     refused = invoke("experiment", "--no-plots", "--to", tmp_path / "results", *arguments)
     assert refused.code in (1, 2) and refused.out == "", refused.err
     assert refused.err.startswith("sapo: ") and message in refused.err and len(refused.err.splitlines()) == 1
+    assert not (tmp_path / "results" / "results.jsonl").exists(), "the directory is free for the corrected command"
     assert "--report" not in arguments or not (tmp_path / "results").exists()
 
 
