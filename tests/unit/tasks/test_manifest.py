@@ -90,6 +90,8 @@ def test_a_manifest_loads_from_a_file(tmp_path: Path) -> None:
     ("text", "message", "remedy"),
     [
         ("name = ", "not valid TOML", "correct"),
+        ("a = " + "[" * 5000, "not valid TOML", "correct"),
+        ("a = " + "9" * 5000, "not valid TOML", "correct"),
         (HEAD, "tasks is missing", "add tasks"),
         (TASK, "name is missing", "add name"),
         (HEAD + "tasks = []", "0 tasks", "1 to 64"),

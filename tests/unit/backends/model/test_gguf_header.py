@@ -207,12 +207,10 @@ def read_header_once(directory: Path) -> None:
     read_header(path)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(bits=st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 7)), min_size=1, max_size=6))
-def test_flipped_bits_are_read_or_refused(models: dict[str, Path], tmp_path: Path, bits: list[tuple[int, int]]) -> None:
-    content, path = bytearray(models["llama-f16"].read_bytes()), tmp_path / "flipped.gguf"
-    for position, bit in bits:
-        content[position] ^= 1 << bit
+QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def read_or_refuse(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     try:
         # Not through the memory of `read_header`: the examples follow each other faster than a file's time changes.
@@ -222,6 +220,21 @@ def test_flipped_bits_are_read_or_refused(models: dict[str, Path], tmp_path: Pat
     else:
         assert header.architecture is not None
         assert max(info.offset + info.bytes for info in header.tensors.values()) <= len(content)
+
+
+@QUICK
+@given(data=st.binary(max_size=400), version=st.sampled_from([2, 3]), counts=st.tuples(*[st.integers(0, 5)] * 2))
+def test_random_headers_are_read_or_refused(tmp_path: Path, data: bytes, version: int, counts: tuple[int, int]) -> None:
+    read_or_refuse(tmp_path / "random.gguf", b"GGUF" + struct.pack("<IQQ", version, *counts) + data)
+
+
+@QUICK
+@given(bits=st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 7)), min_size=1, max_size=6))
+def test_flipped_bits_are_read_or_refused(models: dict[str, Path], tmp_path: Path, bits: list[tuple[int, int]]) -> None:
+    content = bytearray(models["llama-f16"].read_bytes())
+    for position, bit in bits:
+        content[position] ^= 1 << bit
+    read_or_refuse(tmp_path / "flipped.gguf", bytes(content))
 
 
 @pytest.mark.parametrize("value", [0, -1, 1 << 40, True, "nine", [9], float("nan"), 0.5])
