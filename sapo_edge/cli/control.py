@@ -14,7 +14,14 @@ import typer
 
 from sapo_edge.cli.options import Home, Json, JsonEvents
 from sapo_edge.cli.output import print_json, report
-from sapo_edge.control.client import START_SECONDS, ControlClient, TimedOutError, connect, node_runs
+from sapo_edge.control.client import (
+    START_SECONDS,
+    ControlClient,
+    NotListeningError,
+    TimedOutError,
+    connect,
+    node_runs,
+)
 from sapo_edge.control.event_words import PHASES, describe_event, describe_moment, format_share
 from sapo_edge.errors import ConfigError, NoNodeError
 from sapo_edge.events import from_dict
@@ -94,10 +101,11 @@ def stop(
     paths = Paths.default(home)
     try:
         client = connect(paths)
-    except NoNodeError:
+    except NotListeningError:
+        # Not one that is too busy to answer in time: told a second time, it would lose its round.
         background = Background(paths, home)
         if background.end_start():
-            narrate("the node was still starting, and ends")
+            narrate("the node was starting or stopping, and ends")
             while wait and background.running():
                 time.sleep(WATCH_SECONDS / 10)
             if json:

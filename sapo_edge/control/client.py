@@ -198,8 +198,8 @@ class TimedOutError(NoNodeError):
 class NotListeningError(NoNodeError):
     """Nobody listens on the control socket."""
 
-    def __init__(self) -> None:
-        super().__init__("no node runs here", "start one with `sapo run`")
+    def __init__(self, message: str = "no node runs here", remedy: str = "start one with `sapo run`") -> None:
+        super().__init__(message, remedy)
 
 
 def connect(paths: Paths, timeout: float = TIMEOUT, *, patience: float = 0.0) -> ControlClient:
@@ -226,7 +226,7 @@ def connect(paths: Paths, timeout: float = TIMEOUT, *, patience: float = 0.0) ->
                 raise
             if time.monotonic() >= until:
                 message = f"the node here is starting or stopping ({process(holder)})"
-                raise NoNodeError(message, "try again later; `sapo logs` shows more") from error
+                raise NotListeningError(message, "try again later; `sapo logs` shows more") from error
             time.sleep(0.1)
 
 

@@ -8,11 +8,13 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import pytest
 
+from sapo_edge.control.client import TimedOutError
 from sapo_edge.events import CheckpointSaved, Event, HeldOut, NodeStarted, NodeStopped, Notice, Progress
+from sapo_edge.node.background import Background
 from sapo_edge.swarm.status import LastSeen, PeerInfo, Search, SwarmStatus
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.cli.process import assert_refused
@@ -138,6 +140,19 @@ def test_stop_says_what_the_node_still_does(invoke: Invoke, tmp_path: Path, monk
         "  other programs use 83 % of the processor, so it takes longer",
         "  answering: 10 of 64 answers", "  learning: 3 of 64 answers", "the node has ended",
     ]  # fmt: skip
+
+
+def test_stop_signals_no_node_that_is_too_busy_to_answer(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second signal would end its round."""
+
+    def time_out(*_arguments: object, **_options: object) -> Never:
+        raise TimedOutError
+
+    monkeypatch.setattr("sapo_edge.cli.control.connect", time_out)
+    monkeypatch.setattr(Background, "end_start", lambda background: pytest.fail("it was signalled"))
+    assert_refused(invoke("stop", "--home", tmp_path), 3, "the node does not answer")
 
 
 def test_stop_waits_until_the_state_directory_is_free(invoke: Invoke, tmp_path: Path) -> None:

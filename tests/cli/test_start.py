@@ -181,7 +181,7 @@ def test_one_that_still_starts_ends_at_once_when_it_is_told_to_stop(model: Path,
     assert not background.end_start()
     background.start(options(model, fresh))
     told = invoke("stop", "--wait", "--json", "--home", fresh)
-    assert (told.code, told.err, told.record["ended"]) == (0, "the node was still starting, and ends\n", True)
+    assert (told.code, told.err, told.record["ended"]) == (0, "the node was starting or stopping, and ends\n", True)
     assert not background.running() and not background.end_start()
 
 

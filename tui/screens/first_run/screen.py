@@ -45,8 +45,8 @@ class FirstRun(WorkDialog):
 
     HELP_TEXT = """\
 `Enter` starts learning with these choices; nothing is written, started or sent before. The screen shows what is set,
-and `Enter` writes only what you changed. `Space` and the arrow keys change the highlighted choice, and on a button `←`
-and `→` what is learned. You can change everything later, on the screens Tasks and Settings or with `sapo config`. `d`
+and `Enter` writes only what you changed. `Space` and the arrow keys change the highlighted choice, elsewhere `←` and
+`→` what is learned. You can change everything later, on the screens Tasks and Settings or with `sapo config`. `d`
 shows what was found on this computer, `F2` what the words mean.
 
 **This network and the open swarm**: anyone who trains on the same questions can take part, and sees your model's
