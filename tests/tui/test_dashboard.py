@@ -252,6 +252,12 @@ def test_what_the_machine_does_not_tell_is_left_out(load: Load, rows: list[str])
     assert [row for row in text if any(unit in row for unit in ("core", "°C", " W,", "Wh"))] == rows
 
 
+def test_a_head_start_has_no_speed_yet_and_its_best_checkpoint_no_round() -> None:
+    state = NodeState(standing=Standing.ATTACHED, status={"best": {"round": 0, "accuracy": 0.55}})
+    text = machine_text(state, 9).plain
+    assert "best 0.55, before the rounds" in text and "tokens/s" not in text
+
+
 def test_the_load_of_other_programs_is_told_apart_from_that_of_the_node() -> None:
     busy = [sys.executable, "-c", "while True: pass"]
     with subprocess.Popen(busy) as node, subprocess.Popen(busy) as other:

@@ -243,10 +243,10 @@ def machine_text(state: NodeState, lines: int) -> Text:
     last = status.get("last_round") or {}
     attached = state.standing is Standing.ATTACHED
     rows = [
-        "no speed yet" if speed is None else f"{speed:.0f} tokens/s",
+        *(() if speed is None else (f"{speed:.0f} tokens/s",)),
         _memory_text(memory) if attached else "no memory in use",
         *(_load_rows(state.load) if attached else ()),
-        f"best {best['accuracy']:.2f}, round {best['round']}" if best else "best: none yet",
+        f"best {best['accuracy']:.2f}, {_when(best['round'])}" if best else "best: none yet",
     ]
     if last:
         rows.append(f"{last.get('seconds_generate', 0):.1f} s + {last.get('seconds_update', 0):.1f} s a round")
@@ -255,6 +255,10 @@ def machine_text(state: NodeState, lines: int) -> Text:
         rows.append(f"about {energy(watt_hours)} so far")
     rows.append(printable(status.get("backend", "")))
     return Text("\n".join(rows[:lines]), no_wrap=True, overflow="ellipsis")
+
+
+def _when(checkpoint: int) -> str:
+    return f"round {checkpoint}" if checkpoint else "before the rounds"
 
 
 def _load_rows(load: Load) -> Iterator[str]:
