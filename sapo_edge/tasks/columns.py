@@ -84,6 +84,8 @@ def read_row(record: Mapping[str, Any], columns: Columns) -> Row:
         answer = _last_answer(rest) if columns.question == columns.answer else answer
     if _are_turns(answer):
         answer = _last_answer(_turns(answer))
+    if isinstance(answer, bool):
+        answer = str(answer).lower()
     check = ""
     if isinstance(answer, str) and (result := _result(answer)) is not None:
         answer, check = result, "number"

@@ -176,10 +176,13 @@ class Engine:
             try:
                 self._answer(batch)
             except Exception as error:  # noqa: BLE001 - a library's fault fails this batch, is told, and the next follows
-                self._fail(batch, ENDS if self._closed else self._explained(error))
+                self._fail(batch, ENDS if self._closed else self._explained(error, batch[0].question.schema))
         self._fail(self._waiting, ENDS)
 
-    def _explained(self, error: Exception) -> ApiError:
+    def _explained(self, error: Exception, schema: str | None = None) -> ApiError:
+        if isinstance(error, ModelError) and schema is not None:
+            # Some bounds of schemas show only when one is obeyed.
+            return ApiError(str(error), parameter="response_format")
         if isinstance(error, CheckpointError):
             return ApiError(str(error), 503, "model")
         if isinstance(error, SapoError):

@@ -25,6 +25,7 @@ from sapo_edge.cli.api import server as server_module
 from sapo_edge.cli.api import token as tokens
 from sapo_edge.cli.api.serve import listen, show
 from sapo_edge.cli.api.server import ApiServer, is_this_machine
+from sapo_edge.errors import ModelError
 from sapo_edge.policy import Message
 from tests.cli.api.conftest import SECONDS, Api, Serving
 from tests.cli.inprocess import Invoke
@@ -448,3 +449,13 @@ def test_a_fault_of_the_model_fails_its_batch_alone(serve: Serving) -> None:
     assert reply.status == 500 and "broke" not in reply.error["message"]
     assert any("it broke" in text and "\x1b" not in text for text in api.said)
     assert api.chat("tiny").text == "fine"
+
+
+def test_a_schema_that_fails_while_it_is_obeyed_is_the_askers_fault(serve: Serving) -> None:
+    def fails(_policy: FakePolicy) -> None:
+        raise ModelError("a JSON schema can't be followed", "simplify it")
+
+    api = serve(FakePolicy(before_evaluate=fails))
+    reply = api.chat("tiny", response_format=FORMAT)
+    assert reply.status == 400 and "can't be followed; simplify it" in reply.error["message"]
+    assert api.chat("tiny").status == 500

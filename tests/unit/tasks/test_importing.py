@@ -45,6 +45,7 @@ def imported(records: Iterable[object], **flags: str) -> tuple[list[OwnQuestion]
         ({"question": "a?", "answer": [2, 3]}, ["a?", "2, 3", "set"]),
         ({"prompt": "a?", "completion": " b"}, ["a?", "b", "exact"]),
         ({"prompt": "a?", "answer": 4}, ["a?", "4", "number"]),
+        ({"question": "a?", "answer": False}, ["a?", "false", "exact"]),
         ({"prompt": [SYSTEM, ASK], "completion": [SAY]}, ["Ho?", "Hm.", "exact"]),
         ({"prompt": [ASK], "answer": "x"}, ["Ho?", "x", "exact"]),
         ({"messages": [SYSTEM, ASK, SAY]}, ["Ho?", "Hm.", "exact"]),
@@ -86,14 +87,14 @@ def test_what_is_left_out_is_counted_by_its_reason() -> None:
     rows = [
         {"question": "a?", "answer": "1"}, {"question": "A?  ", "answer": "2"}, {"question": "b?", "answer": None},
         {"question": "c?", "answer": "x" * 5000}, {"question": "d?" * 4000, "answer": "x"}, None, {},
-        {"question": "e?", "answer": "\x1b[2J"}, {"question": "", "answer": "1"}, {"question": "f?", "answer": True},
+        {"question": "e?", "answer": "\x1b[2J"}, {"question": "", "answer": "1"}, {"question": 5, "answer": "x"},
     ]  # fmt: skip
     kept, result = imported(rows)
     assert [question.question for question in kept] == ["a?"] and (result.rows, result.kept) == (10, 1)
     assert dict(result.left_out) == {
         "an earlier one asks the same": 1, "it has no answer": 1, "its answer has more than 4096 bytes": 1,
         "its question has more than 4096 bytes": 1, "it is empty, too long, or no object": 2,
-        "answer has control characters or invalid Unicode": 1, "question is empty": 1, "answer is not text": 1,
+        "answer has control characters or invalid Unicode": 1, "question is empty": 1, "question is not text": 1,
     }  # fmt: skip
     _, result = imported([{"question": "a?", "answer": "words"}, {"question": "b?", "answer": "2"}], check="number")
     assert dict(result.left_out) == {"answer is not a number": 1}
