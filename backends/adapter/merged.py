@@ -13,9 +13,10 @@ import re
 import shutil
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -47,7 +48,7 @@ UINT32 = 4
 """GGUF's number of that type of value."""
 
 
-def merge_gguf(adapter: Path, header: GgufHeader, file: Path, form: Quantisation) -> Path:
+def merge_gguf(adapter: Path, header: GgufHeader, file: Path, form: Quantisation) -> None:
     """Write a GGUF file of a base model and a PEFT adapter (a directory) together; it is replaced atomically."""
     if form not in DIRECT:
         # It rounds to the narrower formats. Missing, it is an error before anything is written.
@@ -57,7 +58,6 @@ def merge_gguf(adapter: Path, header: GgufHeader, file: Path, form: Quantisation
     pairs, (rank, alpha) = pairs_of(header, read_adapter(adapter)), read_alpha(adapter)
     with replacing(file) as part:
         write_gguf(header, part, form, pairs, alpha / rank)
-    return file
 
 
 def write_gguf(
@@ -152,19 +152,13 @@ def merge_directory(adapter: Path, directory: HfDirectory, target: Path) -> Path
         # Of a larger model that was merged here before: some programs load all files of weights that they find.
         if not (directory.path / file.name).exists():
             file.unlink()
-    config = json.loads((target / "config.json").read_text()) | _for_mlx(directory)
+    config = json.loads((target / "config.json").read_text())
+    # Beside these, mlx-lm, that knows nothing of this project, computes the same model, if it can at all.
+    with suppress(ModelError):
+        config |= mlx_settings(directory)
     config.pop("_name_or_path", None)
     (target / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     return target
-
-
-def _for_mlx(directory: HfDirectory) -> dict[str, Any]:
-    """Settings beside which mlx-lm, that knows nothing of this project, computes the same model."""
-    try:
-        return mlx_settings(directory)
-    except ModelError:
-        # mlx-lm can't compute this model, but others can.
-        return {}
 
 
 def _changes(adapter: Path, directory: HfDirectory) -> dict[str, Arrays]:
