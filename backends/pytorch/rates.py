@@ -47,11 +47,14 @@ def products_for(precision: str, cache: Path | None = None, *, measure: bool = T
     rates = _remembered(measured)
     if rates is None and not measure:
         return Products("float32", "until it is measured whether bfloat16 is faster here")
-    try:
-        rates = rates or _measure(measured)
-    except BackendError:
-        # Opening the model says what is wrong with torch.
-        return Products("float32", "because torch can't be loaded")
+    if rates is None:
+        try:
+            rates = _rates()
+        except BackendError:
+            # Opening the model says what is wrong with torch.
+            return Products("float32", "because torch can't be loaded")
+        # By processor time: other programs take little part in it.
+        measured.write({"rates": rates}, quiet=True)
     found = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
     return Products(max(rates, key=lambda name: rates[name]), f"the faster here (GFLOP/s of a thread: {found})")
 
@@ -64,16 +67,11 @@ def _remembered(measured: Measured) -> dict[str, float] | None:
         return None
 
 
-def _measure(measured: Measured) -> dict[str, float]:
-    """Measure, and remember it where that can be written; a BackendError if torch can't be loaded."""
-    rates = _rates()
-    # By processor time: other programs take little part in it.
-    measured.write({"rates": rates}, quiet=True)
-    return rates
-
-
 def _rates() -> dict[str, float]:
-    """GFLOP/s of the products of a forward and a backward pass with narrow and with wide weights, on one thread."""
+    """GFLOP/s of the products of a forward and a backward pass with narrow and with wide weights, on one thread.
+
+    A BackendError if torch can't be loaded.
+    """
     from sapo_edge.backends.pytorch.place import CPU
     from sapo_edge.backends.pytorch.runtime import prepare_device, require_torch
 
