@@ -130,13 +130,9 @@ def head_of(causal: Any, products: str) -> Callable[[torch.Tensor], torch.Tensor
     matrix: Any = causal.lm_head
     head: Callable[[torch.Tensor], torch.Tensor] = matrix
     if type(matrix) is torch.nn.Linear and products == "float32":
-        head = partial(_plain_head, matrix)
+        head = partial(frozen_linear, weight=matrix.weight, bias=matrix.bias)
     # transformers divides the logits, of which there are a hundred times as many.
     return head if scale == 1.0 else lambda states: head(states / scale)
-
-
-def _plain_head(matrix: torch.nn.Linear, states: torch.Tensor) -> torch.Tensor:
-    return frozen_linear(states, matrix.weight, matrix.bias)
 
 
 def add_adapter(model: Any, settings: LoraSettings, name: str) -> PeftModel:
