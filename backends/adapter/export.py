@@ -30,10 +30,8 @@ BITS = {"f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q6_k": 6.6, "q5_k_m": 5.7, "q4_
 
 
 PEFT_FILES = ("adapter_config.json", "adapter_model.safetensors")
-GGUF_NAME = "adapter.gguf"
 MERGED_NAME = "merged"
 DEFAULT_QUANTISATION = Quantisation.Q8_0
-MLX_NAME = "mlx"
 PEFT_WEIGHT = re.compile(r"base_model\.model\.(model\.layers\.(\d+)\.([\w.]+))\.lora_([AB])\.weight")
 """A weight of a PEFT adapter: the layer's full name, its block, its name within the block, the matrix."""
 
@@ -74,9 +72,9 @@ def export(
     try:
         target.mkdir(parents=True, exist_ok=True)
         if form is ExportFormat.GGUF:
-            return _write_gguf(adapter, target / GGUF_NAME, model)
+            return _write_gguf(adapter, target / "adapter.gguf", model)
         if form is ExportFormat.MLX:
-            return _write_mlx(adapter, target / MLX_NAME)
+            return _write_mlx(adapter, target / "mlx")
         if form is ExportFormat.MERGED:
             return _write_merged(adapter, target, model, quantisation, prompt)
         for name in PEFT_FILES:

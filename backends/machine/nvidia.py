@@ -20,12 +20,11 @@ MISMATCH = 18
 """NVML_ERROR_LIB_RM_VERSION_MISMATCH: the driver was updated, but the machine was not restarted."""
 LEAST_DRIVER = {11: 450, 12: 525, 13: 580}
 """Oldest driver for each CUDA version (docs.nvidia.com/deploy/cuda-compatibility)."""
-LEAST_CAPABILITY = {(11, 0): (3, 5), (12, 0): (5, 0), (12, 8): (7, 0), (13, 0): (7, 5)}
-"""Oldest GPUs from each CUDA version on, by compute capability. torch's builds for CUDA 12.8 lack Maxwell and Pascal,
-newer ones Volta too (pytorch/pytorch#157517, #172352): opening the device finds that out."""
+LEAST_CAPABILITY = {(13, 0): (7, 5), (12, 8): (7, 0), (12, 0): (5, 0), (11, 0): (3, 5)}
+"""Oldest GPUs from each CUDA version on, the newest first, by compute capability. torch's builds for CUDA 12.8 lack
+Maxwell and Pascal, newer ones Volta too (pytorch/pytorch#157517, #172352): opening the device finds that out."""
 LEAST_BFLOAT16 = (8, 0)
 """Oldest GPUs that multiply bfloat16; Turing's and Volta's have no unit for it."""
-NEWEST_FIRST = sorted(LEAST_CAPABILITY.items(), reverse=True)
 UNNAMED = "an NVIDIA GPU"
 
 
@@ -71,7 +70,7 @@ class Nvidia:
                 f"its driver {self.driver} is too old for torch, which was built for CUDA {cuda} and needs {least}"
             )
             return trouble, "update NVIDIA's driver, or install a torch that was built for an older CUDA"
-        least_capability = next((at for since, at in NEWEST_FIRST if since <= _version(cuda)), (0, 0))
+        least_capability = next((at for since, at in LEAST_CAPABILITY.items() if since <= _version(cuda)), (0, 0))
         if gpu.capability is not None and gpu.capability < least_capability:
             remedy = "install a torch that was built for an older CUDA, such as 12.6"
             return f"it is too old for torch, which was built for CUDA {cuda}", remedy

@@ -43,12 +43,10 @@ MAX_TASKS = 64
 MAX_EXAMPLES = 8
 MAX_TOKENS = 2048
 """Highest limit of tokens per answer."""
-MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
-MAX_FORM = 0.5
-"""Largest share of a reward that the form of a right answer earns: content always counts more."""
 
-_WEIGHT = Real(MIN_WEIGHT, MAX_WEIGHT, 1.0)
-_FORM = Real(0.0, MAX_FORM, 0.0)
+_WEIGHT = Real(0.001, 1000.0, 1.0)
+_FORM = Real(0.0, 0.5, 0.0)
+"""The form of a right answer earns half of a reward at most: content always counts more."""
 _MAX_TOKENS = Integer(1, MAX_TOKENS, 256)
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}", re.ASCII)
 _OPTIONAL = ("weight", "partial_credit", "reading", "form")
