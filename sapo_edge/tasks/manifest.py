@@ -362,13 +362,10 @@ def _entry_from_raw(raw: object, position: int) -> TaskEntry:
         questions = QuestionData(**_table(questions, f"{where}: questions", ("count", "sha256", "size"), ()))
     if isinstance(questions, QuestionData):
         return TaskEntry(**table, questions=questions)
-    questions = _list(questions, f"{where}: questions", MAX_QUESTIONS)
-    require(bool(questions), f"{where} has no questions", "add some, or name a generator")
-    return TaskEntry(**table, questions=tuple(map(_question_from_raw, questions)))
-
-
-def _question_from_raw(raw: object) -> OwnQuestion:
-    return raw if isinstance(raw, OwnQuestion) else OwnQuestion.from_list(raw)
+    listed = _list(questions, f"{where}: questions", MAX_QUESTIONS)
+    require(bool(listed), f"{where} has no questions", "add some, or name a generator")
+    own = (each if isinstance(each, OwnQuestion) else OwnQuestion.from_list(each) for each in listed)
+    return TaskEntry(**table, questions=tuple(own))
 
 
 def _example_from_raw(raw: object, position: int) -> tuple[Any, Any]:
