@@ -10,10 +10,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from sapo_edge.tasks.checks import Calls
+from sapo_edge.tasks.checks import Calls, Json
 from sapo_edge.tasks.library import Dataset, exact_decimals
 from sapo_edge.tasks.logic import truth_table
-from sapo_edge.tasks.objects import field_share, parse_object
 
 SHORT_FORMULA = 32
 """Characters that a conclusion may always have; more where its premises together have more."""
@@ -108,9 +107,8 @@ def verify_word_sorting(answer: str, generated: Mapping[str, Any]) -> float:
 
 
 def verify_object(answer: str, generated: Mapping[str, Any]) -> float:
-    """The share of the JSON object's fields that are right; 1 only for all of it, in any order, in any case."""
-    given, expected = parse_object(answer), parse_object(generated["answer"])
-    return 0.0 if given is None or expected is None else field_share(expected, given)
+    """The share of the JSON object's fields that are right, as for own questions with the check `json`."""
+    return Json().score(generated["answer"], answer)
 
 
 def verify_tools(answer: str, generated: Mapping[str, Any]) -> float:
