@@ -150,7 +150,8 @@ def read_questions(
         if isinstance(line, ManifestError):
             raise line
         yield line
-    remedy = "write one JSON object a line" if _is_lines(path) else "write one a row below the names of the columns"
+    is_table = path.suffix.lower() in (TABLE, PARQUET)
+    remedy = "write one a row below the names of the columns" if is_table else "write one JSON object a line"
     require(line is not None, f"{path} has no questions", remedy)
 
 
@@ -216,10 +217,6 @@ def _contents(
             # A table has columns for other uses as well, which are no mistake as a mistyped key is.
             own = KEYS if guess_columns(row) == FORMS[0] else (*KEYS, *NAMES)
             yield number, {key: value for key, value in row.items() if key in own} if names is None else row
-
-
-def _is_lines(path: Path) -> bool:
-    return path.suffix.lower() not in (TABLE, PARQUET)
 
 
 def place_name(path: Path) -> str:
