@@ -83,14 +83,11 @@ def _load() -> types.ModuleType:
         for name in absent:
             del sys.modules[name]
     # The compiler of the bf generator prints a dot per pass, and stdout is data.
-    _replace("reasoning_gym.code.contrib.bfit.Compiler.Optimizer", "print", lambda *_, **__: None)
-    arithmetic = importlib.import_module("reasoning_gym.arithmetic.basic_arithmetic")
-    _replace(arithmetic.__name__, "find_common_divisors", _bounded_divisors(arithmetic.find_common_divisors))
+    optimizer: Any = importlib.import_module("reasoning_gym.code.contrib.bfit.Compiler.Optimizer")
+    optimizer.print = lambda *_, **__: None
+    arithmetic: Any = importlib.import_module("reasoning_gym.arithmetic.basic_arithmetic")
+    arithmetic.find_common_divisors = _bounded_divisors(arithmetic.find_common_divisors)
     return importlib.import_module("reasoning_gym.factory")
-
-
-def _replace(module: str, name: str, value: object) -> None:
-    setattr(importlib.import_module(module), name, value)
 
 
 def _bounded_divisors(find: Callable[[int, int], list[int]]) -> Callable[[int, int], list[int]]:
