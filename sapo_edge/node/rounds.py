@@ -167,7 +167,8 @@ class Node:
                     self.step()
                     if self._finished == 1:
                         self.after_first_round()
-                    self._save_pool_if_due()
+                    if time.monotonic() - self._pool_saved >= POOL_SECONDS:
+                        self._save_pool()
                     self._undo_collapse()
                     self._roll_back_if_asked()
                     # What a round took, and the swarm during it, leaves holes that fill and move with the next one.
@@ -619,10 +620,6 @@ class Node:
         assert self.store.latest is not None
         is_best = self.best is not None and self.best.round == self.round
         self.emit(CheckpointSaved(round=self.round, path=str(self.store.latest.directory), best=is_best))
-
-    def _save_pool_if_due(self) -> None:
-        if time.monotonic() - self._pool_saved >= POOL_SECONDS:
-            self._save_pool()
 
     def _save_pool(self) -> None:
         """Save the rollouts of other nodes; a node that works alone has none."""
