@@ -23,9 +23,8 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 from sapo_edge.events import WRONG
 from sapo_edge.policy import CallHandle, Policy, Prompt, TrainingAnswer, TrainingGroup, UpdateSettings
@@ -101,10 +100,6 @@ class HeadStartState:
     vain: int = 0
     answers: str = ""
     rate: float = RATE
-
-    def as_dict(self) -> dict[str, Any]:
-        """All fields by name."""
-        return asdict(self)
 
     def judged(self, answers: str, limit: int | None, wait: int = WAIT) -> HeadStartState:
         """The state after a validation.

@@ -6,7 +6,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from sapo_edge import events
@@ -608,7 +608,7 @@ class Node:
         self._checkpoint_saved, self._unsaved = time.monotonic(), 0
         cursor: dict[str, Any] = {"tasks": self.cursor, "teaching": self._draws.teaching}
         if self._head_start:
-            cursor["head_start"] = self._head_start.as_dict()
+            cursor["head_start"] = asdict(self._head_start)
         checkpoint = Checkpoint(
             self.round, self.policy.model_digest, self.source.manifest.digest, self.seed, cursor,
             self.settings.as_dict(), *validated,
