@@ -224,7 +224,7 @@ class Node:
         self._is_in_round = True
         number = self.round + 1
         # Read once: a setting that changes during the round takes effect in the next one.
-        settings = self._round_settings(self.guard.external(self.settings))
+        settings = self._round_settings()
         received = self._count_received()
         result = sapo_round(
             number, self.cursor, derive_seed("round", self.seed, number),
@@ -449,7 +449,7 @@ class Node:
         self, seed: int, cursor: int, handle: CallHandle
     ) -> tuple[list[ScoredRollout], list[ScoredRollout], int]:
         """Own answers to the next training questions of a sequence, and others' from the pool, used as in a round."""
-        settings = self._round_settings(self.guard.external(self.settings))
+        settings = self._round_settings()
         tasks, next_cursor = self._training_tasks(cursor, settings.own + settings.external, seed)
         own = generate(0, tasks, derive_seed("round", seed, cursor), 0, self._context, settings, handle)
         self._draws.observe(own)
@@ -486,9 +486,9 @@ class Node:
             self.policy.load(latest.directory)
         self._save_head_start(replace(saved, over=True), (latest.accuracy or 0.0, *latest.asked))
 
-    def _round_settings(self, external: int) -> RoundSettings:
+    def _round_settings(self) -> RoundSettings:
         """The settings of a round: the learning rate falls as without a head start, and is halved for each collapse."""
-        settings = round_settings(self.settings, self.max_tokens, external)
+        settings = round_settings(self.settings, self.max_tokens, self.guard.external(self.settings))
         update = settings.update
         ahead = self._head_start.updates if self._head_start else 0
         decay_after = update.decay_after + ahead if update.decay_after else 0
