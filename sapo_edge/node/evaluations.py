@@ -72,7 +72,7 @@ class Evaluations:
             return
         event = self.store.journal.held_out_after(round, "validation")
         if event is None or event.question_set != question_set:
-            result = self._answer("validation")
+            result = self.ask("validation")
             low, high = result.interval
             event = HeldOut(
                 round=round, accuracy=result.accuracy, correct=result.right, questions=result.questions,
@@ -80,20 +80,12 @@ class Evaluations:
             )  # fmt: skip
             judgement = self.judge(event)
             self.emit(event, judgement.counters)
-            self._keep_detail("validation", round, result)
+            self.keep_detail("validation", round, result)
             if judgement.notice is not None:
                 self.emit(judgement.notice)
         latest = self.store.latest
         if latest is not None and latest.round == round and latest.asked != (questions, question_set):
             self.store.record_accuracy(round, event.accuracy, event.questions, question_set)
-
-    def ask_validation(self) -> Evaluation:
-        """The policy's answers to the validation set, which are not recorded."""
-        return self._answer("validation")
-
-    def keep_ahead(self, result: Evaluation) -> None:
-        """Keep the details of the best validation in a head start so far."""
-        self._keep_detail("validation", 0, result, ahead=True)
 
     def as_recorded(self, result: Evaluation) -> tuple[float, int, str]:
         """A validation as checkpoints keep it: accuracy, questions, and their mark."""
@@ -110,10 +102,10 @@ class Evaluations:
             return last
         self.policy.load(best.directory)
         base, examples = evaluate_base(self.policy, self.source, tasks, self.max_tokens, self.call_handle)
-        adapter = self._answer("test")
+        adapter = self.ask("test")
         # Before the comparison, which names them: a node that is killed in between repeats both.
-        self._keep_detail("test", 0, base)
-        self._keep_detail("test", best.round, adapter, ahead=not best.round)
+        self.keep_detail("test", 0, base)
+        self.keep_detail("test", best.round, adapter, ahead=not best.round)
         self._compare_trained(best.round)
         gain = paired_gain(base, adapter)
         comparison = Comparison(
@@ -137,12 +129,13 @@ class Evaluations:
             result = self._ask(tasks, use_adapter=use_adapter)
             self.store.journal.record_detail(TRAINED, after, _detail(tasks, result))
 
-    def _keep_detail(self, split: Split, round: int, result: Evaluation, *, ahead: bool = False) -> None:
+    def keep_detail(self, split: Split, round: int, result: Evaluation, *, ahead: bool = False) -> None:
         """Keep right answers by task, and the first few answers; `ahead`: they are of a head start."""
         tasks = self.source.held_out(split, min(self.questions, EXAMPLES))
         self.store.journal.record_detail(f"{split}{AHEAD if ahead else ''}", round, _detail(tasks, result))
 
-    def _answer(self, split: Split) -> Evaluation:
+    def ask(self, split: Split) -> Evaluation:
+        """The policy's answers to a set, which are not recorded; a warning, once, of questions that are too long."""
         result = self._ask(self.source.held_out(split, self.questions))
         if result.too_long and split not in self.warned:
             self.warned.add(split)

@@ -402,7 +402,7 @@ class Node:
             self._save_head_start(state, (base.accuracy, base.questions, base.question_set))
         elif latest is not None and latest.asked != self._evaluations.asked:
             # Right answers to other questions, or under other limits, tell nothing of a rise.
-            result = self._evaluations.ask_validation()
+            result = self._evaluations.ask("validation")
             state = replace(state, best=result.right, best_updates=state.updates, vain=0, answers=result.marks)
             self._save_head_start(state, self._evaluations.as_recorded(result))
         while not state.over and not self.stop.finish.is_set():
@@ -412,11 +412,11 @@ class Node:
             # Minutes of learning are worth the validation that keeps them.
             if self.stop.finish.is_set() and state.updates < before + FIRST:
                 break
-            result = self._evaluations.ask_validation()
+            result = self._evaluations.ask("validation")
             state = state.judged(result.marks, limit, head_start.wait)
             if state.best_updates == state.updates:
                 self._save_head_start(state, self._evaluations.as_recorded(result))
-                self._evaluations.keep_ahead(result)
+                self._evaluations.keep_detail("validation", 0, result, ahead=True)
             if state.over:
                 self._end_head_start(state)
             assert self._head_start is not None
@@ -515,7 +515,7 @@ class Node:
         if not self.settings.held_out:
             return  # nothing tells any more whether the questions have become harder
         self._calm_until = self.round + ROUNDS
-        if self._evaluations.ask_validation().accuracy >= HOLDS * (best.accuracy or 0.0):
+        if self._evaluations.ask("validation").accuracy >= HOLDS * (best.accuracy or 0.0):
             return  # the questions have become harder, not the answers worse
         if self.rollback_to is not None:
             return  # somebody has asked for another checkpoint meanwhile
