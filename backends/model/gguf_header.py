@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -101,9 +102,9 @@ class GgufHeader:
 class _Reader:
     """Little-endian reads from a file, bounded by its size."""
 
-    def __init__(self, file: BinaryIO, size: int, path: Path) -> None:
+    def __init__(self, file: BinaryIO, path: Path) -> None:
         self.file = file
-        self.size = size
+        self.size = os.fstat(file.fileno()).st_size
         self.path = path
         self.kept = KEPT_ARRAY
         self.elements = MAX_ELEMENTS
@@ -208,10 +209,7 @@ def parse_header(path: Path) -> GgufHeader:
         raise ModelError(f"{path} is a directory, but a GGUF file is needed", remedy)
     try:
         with path.open("rb") as file:
-            file.seek(0, 2)
-            size = file.tell()
-            file.seek(0)
-            return _read(_Reader(file, size, path))
+            return _read(_Reader(file, path))
     except OSError as error:
         raise _unreadable(path, error) from error
 
@@ -221,7 +219,7 @@ def read_arrays(path: Path, keys: Sequence[str]) -> dict[str, list[Any]]:
     arrays: dict[str, list[Any]] = {}
     try:
         with path.open("rb") as file:
-            reader = _Reader(file, path.stat().st_size, path)
+            reader = _Reader(file, path)
             reader.take(8)
             reader.count("tensors")
             for _ in range(reader.count("values")):
@@ -240,7 +238,7 @@ def read_arrays(path: Path, keys: Sequence[str]) -> dict[str, list[Any]]:
 def raw_values(path: Path, without: Sequence[str]) -> list[bytes]:
     """The metadata of a file that `parse_header` accepts, as bytes: each value with its key, apart from some keys."""
     with path.open("rb") as file:
-        reader = _Reader(file, path.stat().st_size, path)
+        reader = _Reader(file, path)
         reader.kept = 0
         reader.take(8)
         reader.count("tensors")
