@@ -58,11 +58,6 @@ class EncodedGroup:
         return any(answer.advantage != 0.0 for answer in self.answers)
 
     @property
-    def tokens(self) -> int:
-        """Tokens of the group when its prompt is computed once."""
-        return len(self.prompt) + self.answer_tokens
-
-    @property
     def answer_tokens(self) -> int:
         return sum(len(answer.token_ids) for answer in self.answers)
 
@@ -324,7 +319,6 @@ def pack(groups: Sequence[EncodedGroup]) -> Pack:
         lay_out(branch, np.zeros(0, np.int64))
     answers = [answer for group in groups for answer in group.answers]
     lengths = [len(answer.token_ids) for answer in answers]
-    unknown = float("nan")
 
     def each_token(values: Sequence[float]) -> npt.NDArray[np.float32]:
         return np.repeat(np.array(values, np.float32), lengths)
@@ -337,7 +331,7 @@ def pack(groups: Sequence[EncodedGroup]) -> Pack:
         np.concatenate([indices for parts in predictors for indices in parts]),
         np.array([token for answer in answers for token in answer.token_ids], np.int64),
         each_token([answer.advantage for answer in answers]),
-        np.array([p for a in answers for p in (a.logprobs or (unknown,) * len(a.token_ids))], np.float32),
+        np.array([p for a in answers for p in (a.logprobs or (math.nan,) * len(a.token_ids))], np.float32),
         each_token([answer.weight for answer in answers]),
         tuple(
             (end - len(answer.token_ids), end)

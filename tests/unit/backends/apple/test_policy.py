@@ -85,7 +85,7 @@ def test_a_long_pack_keeps_only_each_layers_input(
     assert policy.learner is not None
     group = encode_group(policy.vocabulary, own_group(policy, PROMPT))
     pairs = sum(segment.visible.size for segment in pack([group]).segments)
-    limit = kept_bytes(policy.shape, group.tokens, pairs)
+    limit = kept_bytes(policy.shape, len(group.prompt) + group.answer_tokens, pairs)
     monkeypatch.setattr("sapo_edge.backends.apple.learner.KEPT_BYTES", limit)
     assert policy.learner._trunk(pack([group])).keep
     assert not policy.learner._trunk(pack([replace(group, prompt=group.prompt * 2)])).keep

@@ -181,7 +181,7 @@ def test_a_split_group_keeps_its_answers_in_parts_that_fit(groups: list[EncodedG
         parts = list(packing.split(group, most))
         assert [answer for part in parts for answer in part.answers] == list(group.answers)
         assert all(replace(part, answers=()) == replace(group, answers=()) for part in parts)
-        assert all(part.tokens <= most or len(part.answers) == 1 for part in parts)
+        assert all(len(part.prompt) + part.answer_tokens <= most or len(part.answers) == 1 for part in parts)
         # No two neighbours would fit together.
         for part, following in itertools.pairwise(parts):
-            assert part.tokens + len(following.answers[0].token_ids) > most
+            assert len(part.prompt) + part.answer_tokens + len(following.answers[0].token_ids) > most
