@@ -90,37 +90,31 @@ class PackedLearner(ABC):
             if self.threads_now is not None:
                 self.set_threads(self.threads_now())
 
-        try:
-            return self._update(groups, settings, handle, check)
-        finally:
-            self._clear_gradient()
-
-    def _update(
-        self, groups: Sequence[EncodedGroup], settings: UpdateSettings, handle: CallHandle, check: Callable[[], None]
-    ) -> UpdateStatistics:
-        informative = [group for group in groups if group.informative]
         trained = [without_flat_answers(group) for group in weighted(groups, settings) if group.informative]
         all_tokens = counted_tokens(groups, settings)
         parts = [part for group in trained for part in split(group, self.group_tokens)]
         layouts = [pack(members) for members in packs(parts, self.pack_tokens)]
         sums, norm, steps, rate = LossSums(), 0.0, 0, 0.0
         update = Update(settings, all_tokens, sums, check)
-        if layouts:
-            handle.report(0, len(layouts))
-            for index, layout in enumerate(layouts):
-                handle.check()
-                self._accumulate(layout, update)
-                handle.report(index + 1, len(layouts))
-            rate = settings.rate(self.steps + 1)
-            norm = self._step(rate, settings)
-            steps = int(math.isfinite(norm))
+        try:
+            if layouts:
+                handle.report(0, len(layouts))
+                for index, layout in enumerate(layouts):
+                    handle.check()
+                    self._accumulate(layout, update)
+                    handle.report(index + 1, len(layouts))
+                rate = settings.rate(self.steps + 1)
+                norm = self._step(rate, settings)
+                steps = int(math.isfinite(norm))
+        finally:
+            self._clear_gradient()
         return UpdateStatistics(
             loss=sums.loss / all_tokens,
             gradient_norm=norm,
             entropy=sums.entropy / max(sums.tokens, 1),
             mismatch_kl=sums.mismatch_kl / max(sums.own_tokens, 1),
             groups=len(groups),
-            informative=len(informative),
+            informative=len(trained),
             tokens=sum(len(layout.targets) for layout in layouts),
             steps=steps,
             learning_rate=rate,
