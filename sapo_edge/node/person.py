@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from sapo_edge.errors import ConfigError, UnknownTaskError
@@ -31,7 +31,7 @@ class Question:
 
     def as_dict(self) -> dict[str, Any]:
         """The form on the control socket."""
-        return {"ref": _ref_list(self.ref), "question": self.text, "manifest": self.manifest}
+        return {"ref": list(astuple(self.ref)), "question": self.text, "manifest": self.manifest}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Question:
@@ -67,9 +67,8 @@ class PersonAnswers:
 
     def as_dict(self) -> dict[str, Any]:
         """The form on the control socket."""
-        return {
-            "ref": _ref_list(self.ref), "answers": list(self.answers), "manifest": self.manifest, "time": self.time,
-        }  # fmt: skip
+        ref, answers = list(astuple(self.ref)), list(self.answers)
+        return {"ref": ref, "answers": answers, "manifest": self.manifest, "time": self.time}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> PersonAnswers:
@@ -143,10 +142,6 @@ def person_rollout(task: Task, answers: PersonAnswers, *, author: str, round: in
     """The rollout that a node shares for a person now."""
     texts = tuple(Answer(text, True) for text in answers.answers)
     return Rollout(task.ref, task.question, task.ground_truth, texts, author, round, sequence, time.time())
-
-
-def _ref_list(ref: TaskRef) -> list[str | int]:
-    return [ref.entry, ref.version, ref.seed, ref.index]
 
 
 def _read_ref(fields: Mapping[str, Any]) -> TaskRef:
