@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sapo_edge.backends.hub.cache import INDEX, WEIGHTS
 from sapo_edge.backends.model.architectures import Architecture, find_architecture
 from sapo_edge.backends.model.families import FULL, WINDOW
 from sapo_edge.backends.model.gguf_header import MAX_BLOCKS, file_digest
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     import torch
 
 CONFIG = "config.json"
-INDEX = "model.safetensors.index.json"
-WEIGHTS = "model.safetensors"
 ROPES = ("default", "linear", "llama3", "yarn")
 """Scalings of positions (RoPE) that depend on the position alone, not on the length of the sequence."""
 UNSUPPORTED = "attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention", "resid_pdrop"

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from sapo_edge.backends.apple.policy import MlxPolicy
+from sapo_edge.backends.hub.cache import WEIGHTS
 from sapo_edge.backends.model.families import FULL
-from sapo_edge.backends.model.hf_directory import WEIGHTS, HfDirectory
+from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.vocabularies import HfVocabulary
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.errors import ModelError
