@@ -244,14 +244,12 @@ class StepCache:
 
     def prepare(self, rows: int, tokens: int, prefix: int, *, use_adapter: bool) -> Steps:
         """Passes over caches for at least so many rows of so many tokens, behind a prefix of so many."""
+        steps = self._kept.get(use_adapter)
         if self._recorder is None:
             steps = self._make(rows, tokens, prefix)
-        else:
-            kept = self._kept.get(use_adapter)
-            if kept is None or not kept.holds(rows, tokens, prefix):
-                self._kept.clear()
-                kept = self._kept[use_adapter] = self._make(rows, _round_up(tokens), _round_up(prefix))
-            steps = kept
+        elif steps is None or not steps.holds(rows, tokens, prefix):
+            self._kept.clear()
+            steps = self._kept[use_adapter] = self._make(rows, _round_up(tokens), _round_up(prefix))
         steps.set_prefix_length(prefix)
         return steps
 
