@@ -116,7 +116,12 @@ class LlamaCppPolicy(BasePolicy):
         return TorchSampler(self.learner.model, self.shape, self.place, self.vocabulary, self.governor)
 
     def _open_llama(self, options: OpenOptions) -> None:
-        self.sampler = self._choose_sampler(options)
+        if self.plan.own_file:
+            self.sampler = own_file(self.header, "it takes the least memory")
+        elif options.sampled:
+            self.sampler = fixed_sampler(self.header, options.cache, options.sampled, options.narrate)
+        else:
+            self.sampler = choose_sampler(self.header, options.cache, self.governor.threads, options.narrate)
         # Chat template and names come from the model's own file, weights from the file that samples fastest.
         header = replace(read_header(self.sampler.path), metadata=self.header.metadata)
         self.model = LlamaModel(header, rearranged=not self.plan.own_file, thinking=options.thinking)
@@ -134,13 +139,6 @@ class LlamaCppPolicy(BasePolicy):
             rates = compare(self.header, cache, self.products.format, samplers, self.shape.vocabulary)
         self._has_adapter = False
         return rates
-
-    def _choose_sampler(self, options: OpenOptions) -> SamplerChoice:
-        if self.plan.own_file:
-            return own_file(self.header, "it takes the least memory")
-        if options.sampled:
-            return fixed_sampler(self.header, options.cache, options.sampled, options.narrate)
-        return choose_sampler(self.header, options.cache, self.governor.threads, options.narrate)
 
     @property
     def name(self) -> str:
@@ -180,7 +178,9 @@ class LlamaCppPolicy(BasePolicy):
         )
         with closing(context):
             if use_adapter and self._has_adapter:
-                self._write_adapter()
+                if self.learner is not None and not self._is_written:
+                    self.adapter_file.write(self.header, self.learner.weights(), self.lora.alpha)
+                    self._is_written = True
                 context.set_adapter(self.adapter_file.path)
             return GroupSampler(
                 context, request, shape, handle, between_steps=lambda: context.set_threads(self.governor.current())
@@ -189,11 +189,6 @@ class LlamaCppPolicy(BasePolicy):
     def _learned(self) -> None:
         # Many updates may follow each other, as in a head start, before anything samples.
         self._has_adapter, self._is_written = True, False
-
-    def _write_adapter(self) -> None:
-        if self.learner is not None and not self._is_written:
-            self.adapter_file.write(self.header, self.learner.weights(), self.lora.alpha)
-            self._is_written = True
 
     def _load_for_sampling(self, directory: Path, lora: LoraSettings) -> None:
         self.adapter_file.write(self.header, read_adapter(directory), lora.alpha)
