@@ -31,13 +31,10 @@ SPACE = "\u2581"
 
 
 def open_vocabulary(source: ModelSource, *, thinking: bool = False) -> Vocabulary:
-    """The tokenizer of a model.
+    """The tokenizer of a model; `thinking` as for `Vocabulary`.
 
     llama.cpp tokenises for GGUF files, on every backend: transformers would build a tokenizer from the file that splits
     digits differently. Where llama.cpp is not installed, `gguf_tokenizer` takes its place for the usual families.
-
-    Args:
-        thinking: whether prompts let the model think before it answers.
     """
     if isinstance(source, HfDirectory):
         return HfVocabulary(source, thinking=thinking)

@@ -67,7 +67,6 @@ class TorchPolicy(BasePolicy):
 
     @property
     def place(self) -> Place:
-        """Where and how it computes."""
         return self._sampler.place
 
     @property
