@@ -62,10 +62,6 @@ class _Drawing:
         """The next of the answer's random numbers; any number after the last, for a token that is never returned."""
         return next(self._uniforms, 0.0)
 
-    def append(self, token: int, handle: CallHandle) -> bool:
-        """Add a token that mlx-lm returned to the answer; False if that completed it."""
-        return self.answer.append(token, self.drawn.popleft(), handle)
-
 
 class _Sampler:
     """mlx-lm's sampler for all answers: it calls it once for all rows of a batch only if they share one.
@@ -171,7 +167,7 @@ class GroupSampler:
         stopped = []
         for response in responses:
             drawing = self.drawing[response.uid]
-            if not drawing.append(response.token, self.handle):
+            if not drawing.answer.append(response.token, drawing.drawn.popleft(), self.handle):
                 self.results.add(drawing.answer)
                 self.sampler.active.remove(drawing)
                 del self.drawing[response.uid]
