@@ -111,7 +111,6 @@ def probe(backends: Iterable[Backend]) -> dict[str, str]:
             python_command("-c", backend.probe), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
         for backend in backends
-        if backend.probe
     }
     failures: dict[str, str] = {}
     for name, process in processes.items():
