@@ -24,10 +24,9 @@ KEEPING = 1 << 25
 @lru_cache(maxsize=1)
 def _glibc() -> Any:
     """The C library, with its thresholds fixed at 1 MB for the life of the process; None if it is not glibc."""
-    library = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
+    library: Any = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
     if not hasattr(library, "mallopt") or not hasattr(library, "malloc_trim"):
         return None
-    assert library is not None
     library.mallopt(M_MMAP_THRESHOLD, THRESHOLD)
     library.mallopt(M_TRIM_THRESHOLD, THRESHOLD)
     return library

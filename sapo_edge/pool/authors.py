@@ -97,8 +97,7 @@ class Authors:
     def senders(self) -> list[Sender]:
         senders = []
         for author in self._older | self._newer:
-            older, newer = self._older.get(author), self._newer.get(author)
-            heard = [half for half in (older, newer) if half is not None]
+            heard = [half[author] for half in (self._older, self._newer) if author in half]
             age = heard[-1].last - heard[0].first
             senders.append(Sender(sum(half.count for half in heard), age >= SEPARATE))
         return senders
