@@ -42,11 +42,6 @@ class ChosenBackend:
     missing: tuple[str, ...] = ()
     automatic: bool = False
 
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Why this backend and no better one, a sentence each."""
-        return (self.reason, *self.missing)
-
 
 def find_backend(name: str) -> Backend:
     backends = {backend.name: backend for backend in BACKENDS}
@@ -177,7 +172,7 @@ def _open(choice: ChosenBackend, options: OpenOptions) -> tuple[Policy, tuple[st
     backend = find_backend(choice.name)
     _check_memory(backend, options)
     policy = backend.open(options)
-    return policy, (*choice.reasons, *policy.reasons)
+    return policy, (choice.reason, *choice.missing, *policy.reasons)
 
 
 def _check_memory(backend: Backend, options: OpenOptions) -> None:
