@@ -2,14 +2,14 @@
 
 The learner's tokens attend along the branches of a pack, the sampler's along rows of cached keys and values. Both are
 registered as one attention implementation under a name of its own (transformers' public `AttentionInterface`), so that
-the models' code stays unchanged. Each forward pass gets its own `Attention`.
+the models' code stays unchanged. Each forward pass gets its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -24,18 +24,6 @@ IMPLEMENTATION = "sapo_edge_pack"
 """The name that a model's configuration asks for."""
 
 
-class Attention(Protocol):
-    """The attention of one forward pass."""
-
-    def __call__(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None = None
-    ) -> Tensor:
-        """Query (rows, heads, n, width of a head), key and value (rows, KV heads, n, width) -> (rows, n, heads, width).
-
-        `window`: tokens that a token sees, itself and those before it; None for all.
-        """
-
-
 def go_on() -> None:
     """A `check` that never ends a pass."""
 
@@ -47,7 +35,8 @@ def register() -> None:
 
     def attend(
         module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, scaling: float,
-        dropout: float = 0.0, attention: Attention | None = None, sliding_window: int | None = None, **options: Any,
+        dropout: float = 0.0, attention: PackAttention | CachedAttention | None = None,
+        sliding_window: int | None = None, **options: Any,
     ) -> tuple[Tensor, Any]:  # fmt: skip
         if attention is None:
             # Whole sequences without padding: transformers' default.
@@ -91,7 +80,10 @@ class PackAttention:
     def __call__(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None = None
     ) -> Tensor:
-        """See `Attention`; the pack is one row."""
+        """Query (rows, heads, n, width of a head), key and value (rows, KV heads, n, width) -> (rows, n, heads, width).
+
+        A pack is one row. `window`: tokens that a token sees, itself and those before it; None for all.
+        """
         self._check()
         query.register_hook(lambda _gradient: self._check())  # type: ignore[no-untyped-call]
         if self._on_cpu:
@@ -198,6 +190,7 @@ class CachedAttention:
     def __call__(
         self, layer: int, query: Tensor, key: Tensor, value: Tensor, scaling: float, window: int | None = None
     ) -> Tensor:
+        """See `PackAttention`; there may be several rows."""
         self.check()
         rows, heads, count, width = query.shape
         groups = key.shape[1]
