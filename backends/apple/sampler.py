@@ -22,9 +22,8 @@ from mlx_lm.generate import BatchGenerator
 from mlx_lm.models.cache import BatchKVCache, KVCache
 
 from sapo_edge.backends.apple.memory import CELLS
-from sapo_edge.backends.common.constraint import draw_allowed
 from sapo_edge.backends.common.packing import common_prefix
-from sapo_edge.backends.common.request import AnswerInProgress, Request, Results
+from sapo_edge.backends.common.request import AnswerInProgress, Request, Results, draw_allowed
 from sapo_edge.backends.model.vocabularies import Vocabulary
 from sapo_edge.policy import CallHandle, Sample
 

@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.common.draw import FloatRows, draw
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.installing import how_to_install
 
@@ -39,12 +37,6 @@ _DATA = frozenset({"enum", "const", "default", "examples"})
 _MULTIPLE = re.compile(r'"multipleOf": ([-+.\de]+)')
 _CLOSED = _DATA | {"exclusiveMinimum", "exclusiveMaximum"}
 REMEDY = "simplify it: types, properties, required, enum, items, anyOf, minimum and maximum are understood"
-
-
-class _Constrained(Protocol):
-    """What has a constraint or None, as an answer in progress."""
-
-    constraint: Constraint | None
 
 
 class Constraint:
@@ -160,31 +152,6 @@ def check_schema(schema: str) -> None:
     problem = _library().LLMatcher.validate_grammar(grammar_of(schema))
     if problem and not problem.startswith("WARNING"):
         raise ModelError(f"a JSON schema can't be obeyed ({_first_line(problem)})", REMEDY)
-
-
-def allowed_tokens(answers: Sequence[_Constrained]) -> npt.NDArray[np.bool_] | None:
-    """(answers, vocabulary) which tokens may come next in each answer; None if they obey nothing."""
-    constraints = [answer.constraint for answer in answers if answer.constraint is not None]
-    return np.stack([constraint.allowed() for constraint in constraints]) if constraints else None
-
-
-def follow(answers: Iterable[_Constrained], tokens: Iterable[int]) -> None:
-    """Tell what answers obey which tokens were drawn for them."""
-    for answer, token in zip(answers, tokens, strict=True):
-        if answer.constraint is not None:
-            answer.constraint.append(token)
-
-
-def draw_allowed(
-    logits: FloatRows, temperature: float, uniforms: npt.NDArray[np.float64], answers: Sequence[_Constrained]
-) -> tuple[list[int], list[float]]:
-    """What `draw` returns, within what each answer obeys."""
-    allowed = allowed_tokens(answers)
-    if allowed is not None:
-        logits = np.where(allowed, logits, -np.inf)
-    ids, logprobs = draw(logits, temperature, uniforms)
-    follow(answers, ids)
-    return ids, logprobs
 
 
 def _library() -> Any:

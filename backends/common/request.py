@@ -1,16 +1,17 @@
-"""One call of group sampling: what it asks for, an answer while it grows, and the finished answers."""
+"""One call of group sampling: what it asks for, an answer while it grows, what is drawn, and the finished answers."""
 
 from __future__ import annotations
 
 import codecs
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from sapo_edge.backends.common.constraint import Constraint, follow
-from sapo_edge.backends.common.draw import uniforms
+from sapo_edge.backends.common.constraint import Constraint
+from sapo_edge.backends.common.draw import FloatRows, draw, uniforms
 from sapo_edge.backends.model.vocabularies import Vocabulary
 from sapo_edge.errors import ModelError
 from sapo_edge.policy import CallHandle, Sample
@@ -100,6 +101,31 @@ class AnswerInProgress:
     def sample(self) -> Sample:
         text = self._text.decode("utf-8", errors="replace").encode()[:MAX_ANSWER_BYTES].decode(errors="ignore")
         return Sample(tuple(self.token_ids), text, tuple(self._logprobs), self._ended)
+
+
+def allowed_tokens(answers: Sequence[AnswerInProgress]) -> npt.NDArray[np.bool_] | None:
+    """(answers, vocabulary) which tokens may come next in each answer; None if they obey nothing."""
+    constraints = [answer.constraint for answer in answers if answer.constraint is not None]
+    return np.stack([constraint.allowed() for constraint in constraints]) if constraints else None
+
+
+def follow(answers: Iterable[AnswerInProgress], tokens: Iterable[int]) -> None:
+    """Tell what answers obey which tokens were drawn for them."""
+    for answer, token in zip(answers, tokens, strict=True):
+        if answer.constraint is not None:
+            answer.constraint.append(token)
+
+
+def draw_allowed(
+    logits: FloatRows, temperature: float, numbers: npt.NDArray[np.float64], answers: Sequence[AnswerInProgress]
+) -> tuple[list[int], list[float]]:
+    """What `draw` returns, within what each answer obeys."""
+    allowed = allowed_tokens(answers)
+    if allowed is not None:
+        logits = np.where(allowed, logits, -np.inf)
+    ids, logprobs = draw(logits, temperature, numbers)
+    follow(answers, ids)
+    return ids, logprobs
 
 
 class Results:

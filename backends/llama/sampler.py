@@ -16,10 +16,9 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.common.constraint import draw_allowed
 from sapo_edge.backends.common.draw import FloatRows
 from sapo_edge.backends.common.packing import common_prefix
-from sapo_edge.backends.common.request import AnswerInProgress, Request, Results
+from sapo_edge.backends.common.request import AnswerInProgress, Request, Results, draw_allowed
 from sapo_edge.backends.llama.runtime import LlamaContext
 from sapo_edge.policy import CallHandle, Sample
 

@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sapo_edge.backends.common.constraint import allowed_tokens, draw_allowed, follow
 from sapo_edge.backends.common.packing import common_prefix
-from sapo_edge.backends.common.request import AnswerInProgress, Request, Results
+from sapo_edge.backends.common.request import AnswerInProgress, Request, Results, allowed_tokens, draw_allowed, follow
 from sapo_edge.backends.machine.threads import ThreadGovernor
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.model.vocabularies import Vocabulary

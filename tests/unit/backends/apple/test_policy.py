@@ -12,8 +12,8 @@ import pytest
 
 from sapo_edge.backends.apple.memory import kept_bytes
 from sapo_edge.backends.apple.policy import MlxPolicy
-from sapo_edge.backends.common.constraint import draw_allowed
 from sapo_edge.backends.common.packing import encode_group, pack
+from sapo_edge.backends.common.request import draw_allowed
 from sapo_edge.policy import LoraSettings, Sample, UpdateSettings
 from tests import needs
 from tests.contract.formula import distance
