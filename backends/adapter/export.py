@@ -37,8 +37,6 @@ PEFT_WEIGHT = re.compile(r"base_model\.model\.(model\.layers\.(\d+)\.([\w.]+))\.
 
 
 class ExportFormat(StrEnum):
-    """Formats of `sapo export`."""
-
     PEFT = "peft"
     GGUF = "gguf"
     MLX = "mlx"

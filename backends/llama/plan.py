@@ -58,7 +58,6 @@ class Plan:
         return self.place.weights != PACKED.weights
 
     def with_products(self, products: str) -> Plan:
-        """This plan with products in a number format."""
         weights = products if self.is_wide else PACKED.weights
         return replace(self, place=replace(self.place, products=products, weights=weights))
 

@@ -138,7 +138,6 @@ def model_values(header: GgufHeader) -> Values:
 
 
 def transformers_config(header: GgufHeader) -> Any:
-    """transformers' configuration of a GGUF file's model."""
     from transformers import AutoConfig
 
     return AutoConfig.for_model(architecture_of(header).name, **model_values(header))

@@ -107,7 +107,6 @@ class Scene:
 
 
 def training_manifest(plan: Plan) -> Manifest:
-    """What the members of a plan train on."""
     return load_manifest(plan.manifest) if plan.manifest else tiny_manifest()
 
 
