@@ -22,8 +22,6 @@ from sapo_edge.node.rounds import RECENT, Node
 from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.swarm.status import SwarmStatus
 
-ASKED = "asked to pause"
-"""The reason of a pause by the user."""
 STATUS_VERSION = 1
 """Version of the status object."""
 
@@ -114,7 +112,7 @@ class NodeControl:
         """Pause until resumed; the node still receives rollouts."""
         if self.node.stop.finish.is_set():
             raise ControlError("the node is stopping already", "start it with `sapo run` once it has ended", "refused")
-        self.node.stop.pause(ASKED)
+        self.node.stop.pause("asked to pause")
 
     def resume(self) -> None:
         """Resume, whatever the reason of the pause."""

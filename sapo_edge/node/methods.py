@@ -15,15 +15,6 @@ from sapo_edge.rollout import MAX_INTEGER, MAX_NAME_BYTES
 if TYPE_CHECKING:
     from sapo_edge.node.controlled import NodeControl
 
-DEFAULT_POINTS = 400
-POINTS = (10, 1000)
-"""Fewest and most points of a history."""
-DEFAULT_ROLLOUTS = 20
-"""Rollouts in one reply by default."""
-MAX_ROLLOUTS = 50
-"""Most rollouts in one reply."""
-MAX_SEARCH_CHARACTERS = 200
-
 
 def handlers(node: NodeControl) -> dict[str, Handler]:
     """The methods for a `ControlServer`, by name."""
@@ -73,12 +64,12 @@ def _settings(node: NodeControl, params: Mapping[str, Any]) -> object:
 
 def _points(params: Mapping[str, Any]) -> int:
     _allow_only(params, "points")
-    return _integer("points", params.get("points", DEFAULT_POINTS), *POINTS)
+    return _integer("points", params.get("points", 400), 10, 1000)
 
 
 def _query(params: Mapping[str, Any]) -> RolloutQuery:
     _allow_only(params, "limit", "before", "origin", "author", "informative", "search", "entry", "gave")
-    limit = _integer("limit", params.get("limit", DEFAULT_ROLLOUTS), 1, MAX_ROLLOUTS)
+    limit = _integer("limit", params.get("limit", 20), 1, 50)
     before: tuple[int, int] | None = None
     match params.get("before"):
         case None:
@@ -93,7 +84,7 @@ def _query(params: Mapping[str, Any]) -> RolloutQuery:
     if informative is not None and not isinstance(informative, bool):
         raise _bad("informative", "give true, false or null")
     author = None if params.get("author") is None else _text("author", params["author"], MAX_NAME_BYTES)
-    search = _text("search", params.get("search", ""), MAX_SEARCH_CHARACTERS)
+    search = _text("search", params.get("search", ""), 200)
     entry = None if params.get("entry") is None else _text("entry", params["entry"], MAX_NAME_BYTES)
     gave = params.get("gave", False)
     if not isinstance(gave, bool):
