@@ -9,7 +9,7 @@ import platform
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from sapo_edge.backends.machine.nvidia import Nvidia, find_nvidia
@@ -58,10 +58,7 @@ class Host:
 
 
 def this_host() -> Host:
-    return Host(
-        platform.system(), platform.machine(), is_installed, torch_build, lru_cache(maxsize=1)(find_nvidia),
-        lambda path: Path(path).exists(),
-    )  # fmt: skip
+    return Host(platform.system(), platform.machine(), is_installed, torch_build, cache(find_nvidia), os.path.exists)
 
 
 def processor(processors: Path = PROCESSORS) -> str:
