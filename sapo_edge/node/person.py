@@ -1,4 +1,7 @@
-"""A person as a generator: a question, a few answers, and a rollout like any other."""
+"""A person as a generator: a question, a few answers, and a rollout like any other.
+
+`as_dict` gives the form on the control socket. `from_dict` reads it; anything else is a ConfigError.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +33,10 @@ class Question:
     manifest: str
 
     def as_dict(self) -> dict[str, Any]:
-        """The form on the control socket."""
         return {"ref": list(astuple(self.ref)), "question": self.text, "manifest": self.manifest}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Question:
-        """Read what `as_dict` wrote; anything else is a ConfigError."""
         with _reading("question"):
             text, manifest = (check_text(name, fields.get(name)) for name in ("question", "manifest"))
             return cls(_read_ref(fields), text, manifest)
@@ -66,13 +67,11 @@ class PersonAnswers:
             raise ConfigError(f"an answer can't be shared: {error}", "give a shorter one, of valid text") from error
 
     def as_dict(self) -> dict[str, Any]:
-        """The form on the control socket."""
         ref, answers = list(astuple(self.ref)), list(self.answers)
         return {"ref": ref, "answers": answers, "manifest": self.manifest, "time": self.time}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> PersonAnswers:
-        """Read what `as_dict` wrote; anything else is a ConfigError."""
         with _reading("answers"):
             texts = tuple(check_text("answer", text) for text in check_list("answers", fields.get("answers")))
             time = check_number("time", fields.get("time"), 0, 2**40)
@@ -88,12 +87,11 @@ class Verdict:
     shared: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """The form on the control socket."""
         return {"rewards": list(self.rewards), "expected": self.expected, "shared": self.shared}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any], answers: int) -> Verdict:
-        """Read what `as_dict` wrote for so many answers; anything else is a ConfigError."""
+        """The verdict on so many answers."""
         with _reading("verdict"):
             rewards = check_list("rewards", fields.get("rewards"))
             if len(rewards) != answers:
