@@ -72,18 +72,14 @@ class CursorList(ScrollView, can_focus=True):
     class Moved(Message):
         """The cursor or the visible part has moved."""
 
-        def __init__(self, control: CursorList) -> None:
-            super().__init__()
-            self.list = control
-
-    class Opened(Moved):
+    class Opened(Message):
         """The current row was opened."""
 
-    class HeadClicked(Moved):
+    class HeadClicked(Message):
         """The title of a column was clicked."""
 
-        def __init__(self, control: CursorList, key: str) -> None:
-            super().__init__(control)
+        def __init__(self, key: str) -> None:
+            super().__init__()
             self.key = key
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
@@ -132,7 +128,7 @@ class CursorList(ScrollView, can_focus=True):
             self.cursor = index
             self.refresh()
         self.show_cursor()
-        self.post_message(self.Moved(self))
+        self.post_message(self.Moved())
 
     def show_cursor(self) -> None:
         """Scroll just enough to make the cursor visible."""
@@ -200,11 +196,11 @@ class CursorList(ScrollView, can_focus=True):
         if round(old_value) != round(new_value):
             # The rows scroll below a fixed header, so every line changes.
             self.refresh()
-            self.post_message(self.Moved(self))
+            self.post_message(self.Moved())
 
     def on_resize(self) -> None:
         self.show_cursor()
-        self.post_message(self.Moved(self))
+        self.post_message(self.Moved())
 
     def on_click(self, event: events.Click) -> None:
         offset = event.get_content_offset(self)
@@ -215,14 +211,14 @@ class CursorList(ScrollView, can_focus=True):
             left = 2
             for column, wide in self.fitting():
                 if left <= offset.x < left + wide + 1:
-                    self.post_message(self.HeadClicked(self, column.key))
+                    self.post_message(self.HeadClicked(column.key))
                 left += wide + 1
             return
         index = self.first_in_sight + offset.y - 1
         if index < self.count:
             self.go(index)
             if self.OPENS_ON_CLICK or event.chain == 2:
-                self.post_message(self.Opened(self))
+                self.post_message(self.Opened())
 
     def action_move(self, by: int) -> None:
         self.go(self.cursor + by)

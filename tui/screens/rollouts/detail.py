@@ -163,8 +163,9 @@ class RolloutDetail(Vertical, can_focus=True):
 
     def on_cursor_list_moved(self, message: CursorList.Moved) -> None:
         message.stop()
-        if self.answers and message.list.cursor != self._chosen:
-            self._chosen = message.list.cursor
+        cursor = self.query_one(AnswerList).cursor
+        if self.answers and cursor != self._chosen:
+            self._chosen = cursor
             self._show_text()
 
     def on_cursor_list_opened(self, message: CursorList.Opened) -> None:
