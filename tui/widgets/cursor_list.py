@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -16,6 +16,8 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Column:
     middle: bool = False
 
 
-class CursorList(ScrollView, can_focus=True):
+class CursorList(Generic[Item], ScrollView, can_focus=True):
     """Rows with a cursor. `cell` returns the plain text of a cell, which is not interpreted.
 
     A row opens on a double click, or on a single one if `OPENS_ON_CLICK`. In an empty list, `cursor` is 0.
@@ -84,11 +86,15 @@ class CursorList(ScrollView, can_focus=True):
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(id=id, classes=classes)
+        self.rows: Sequence[Item] = ()
         self.cursor = 0
-        self.count = 0
         self._empty = ""
 
-    def cell(self, index: int, key: str) -> tuple[str, str]:
+    @property
+    def chosen(self) -> Item | None:
+        return self.rows[self.cursor] if self.rows else None
+
+    def cell(self, row: Item, key: str) -> tuple[str, str]:
         """The printable text of a cell, and the last part of a component class or ""."""
         raise NotImplementedError
 
@@ -105,11 +111,11 @@ class CursorList(ScrollView, can_focus=True):
         """Index of the topmost visible row."""
         return round(self.scroll_y)
 
-    def take(self, count: int, *, shift: int = 0, cursor: int | None = None) -> None:
+    def take(self, rows: Sequence[Item], *, shift: int = 0, cursor: int | None = None) -> None:
         """Show new rows, `shift` of them above the visible ones; without a `cursor`, the current row stays."""
-        self.count = count
-        self.virtual_size = Size(0, count + 1)
-        self.cursor = min(max(0, self.cursor + shift if cursor is None else cursor), max(0, count - 1))
+        self.rows = rows
+        self.virtual_size = Size(0, len(rows) + 1)
+        self.cursor = min(max(0, self.cursor + shift if cursor is None else cursor), max(0, len(rows) - 1))
         if shift:
             self.scroll_to(y=max(0, round(self.scroll_y) + shift), animate=False, force=True)
         if cursor is not None:
@@ -123,7 +129,7 @@ class CursorList(ScrollView, can_focus=True):
             self.refresh()
 
     def go(self, index: int) -> None:
-        index = min(max(0, index), max(0, self.count - 1))
+        index = min(max(0, index), max(0, len(self.rows) - 1))
         if index != self.cursor:
             self.cursor = index
             self.refresh()
@@ -140,7 +146,7 @@ class CursorList(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
-        if not self.count:
+        if not self.rows:
             return self._empty_line(y, width)
         columns = self.fitting()
         if y == 0:
@@ -149,7 +155,7 @@ class CursorList(ScrollView, can_focus=True):
             return self._line(columns, head, "  ", style, width)
         index = self.first_in_sight + y - 1
         base = self.rich_style
-        if index >= self.count:
+        if index >= len(self.rows):
             return Strip.blank(width, base)
         is_current = index == self.cursor
         is_plain = is_current and self.app.native_ansi_color and self.has_focus
@@ -157,7 +163,7 @@ class CursorList(ScrollView, can_focus=True):
         overlay = Style(reverse=True) if is_plain else self._behind("cursor") if is_current else Style.null()
         cells = []
         for column, _ in columns:
-            text, name = self.cell(index, column.key)
+            text, name = self.cell(self.rows[index], column.key)
             cells.append((text, base + (self._component(name) if name and not is_plain else Style.null()) + overlay))
         return self._line(columns, cells, "▸ " if is_current else "  ", base + overlay, width)
 
@@ -215,7 +221,7 @@ class CursorList(ScrollView, can_focus=True):
                 left += wide + 1
             return
         index = self.first_in_sight + offset.y - 1
-        if index < self.count:
+        if index < len(self.rows):
             self.go(index)
             if self.OPENS_ON_CLICK or event.chain == 2:
                 self.post_message(self.Opened())
@@ -227,7 +233,7 @@ class CursorList(ScrollView, can_focus=True):
         self.go(self.cursor + by * self.rows_in_sight)
 
     def action_end(self, by: int) -> None:
-        self.go(0 if by < 0 else self.count)
+        self.go(0 if by < 0 else len(self.rows))
 
 
 def _fitted(text: str, width: int, column: Column) -> str:

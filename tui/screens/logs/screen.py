@@ -121,7 +121,7 @@ only errors. `/` searches the whole log, older files included, and marks matches
     @on(LogList.Moved)
     def _update_frame(self) -> None:
         """Show the record under the cursor; say in the frame what is listed, or in the list why nothing is."""
-        lines, record = self._lines, self._lines.record
+        lines, record = self._lines, self._lines.chosen
         title = ["Log" if self._level is Level.ALL else f"Log: {self._level}"]
         if self._query:
             title.append(f"search: {self._query}")
@@ -167,14 +167,14 @@ only errors. `/` searches the whole log, older files included, and marks matches
         self._show_records(keep_view=False)
 
     def action_copy(self) -> None:
-        record, selected = self._lines.record, self.get_selected_text()
+        record, selected = self._lines.chosen, self.get_selected_text()
         if text := selected or ("" if record is None else record.raw):
             self.app.copy_to_clipboard(text)
             self.notify("the selected text is copied" if selected else "the record is copied")
 
     @on(LogList.Opened)
     def action_open(self) -> None:
-        if self._lines.record is not None or self.has_class("-open"):
+        if self._lines.chosen is not None or self.has_class("-open"):
             self.toggle_class("-open")
             self.query_one("#record" if self.has_class("-open") else "#lines").focus()
             self.refresh_bindings()
@@ -224,9 +224,9 @@ only errors. `/` searches the whole log, older files included, and marks matches
 
     def _find(self, *, up: bool, with_current: bool = False) -> None:
         lines = self._lines
-        indices = range(len(lines.records))
+        indices = range(len(lines.rows))
         candidates = indices[: lines.cursor + with_current][::-1] if up else indices[lines.cursor + 1 :]
-        index = next((index for index in candidates if lines.records[index].matches(lines.search)), None)
+        index = next((index for index in candidates if lines.rows[index].matches(lines.search)), None)
         if index is None:
             self.notify(f"no match further {'up; Shift+F3 looks further down' if up else 'down; F3 looks further up'}")
         else:

@@ -48,7 +48,7 @@ class Reply:
         return "ended" if self.ended else "cut off"
 
 
-class AnswerList(CursorList, can_focus=False):
+class AnswerList(CursorList[Reply], can_focus=False):
     COLUMNS: ClassVar[tuple[Column, ...]] = (
         Column("number", "#", 3, right=True),
         Column("reward", "reward", 6, right=True),
@@ -58,14 +58,7 @@ class AnswerList(CursorList, can_focus=False):
     )
     OPENS_ON_CLICK = False
 
-    _answers: Sequence[Reply] = ()
-
-    def show(self, answers: Sequence[Reply], chosen: int) -> None:
-        self._answers = answers
-        self.take(len(answers), cursor=chosen)
-
-    def cell(self, index: int, key: str) -> tuple[str, str]:
-        reply = self._answers[index]
+    def cell(self, reply: Reply, key: str) -> tuple[str, str]:
         match key:
             case "number":
                 return str(reply.number), "muted"
@@ -138,7 +131,7 @@ class RolloutDetail(Vertical, can_focus=True):
 
     def fail(self, reason: str) -> None:
         self.answers, self._chosen = [], 0
-        self.query_one(AnswerList).show([], 0)
+        self.query_one(AnswerList).take((), cursor=0)
         self.query_one("#reading").border_title = ""
         self.query_one("#text", Static).update(Content.styled(reason, "dim"))
         self.post_message(self.Changed())
@@ -187,7 +180,7 @@ class RolloutDetail(Vertical, can_focus=True):
         if self.answers:
             answers = self.query_one(AnswerList)
             answers.styles.height = max(2, min(len(self.answers) + 1, self.size.height // 3))
-            answers.show(self.answers, self._chosen)
+            answers.take(self.answers, cursor=self._chosen)
             self._show_text()
         self.post_message(self.Changed())
 
