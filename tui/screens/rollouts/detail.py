@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Static
 
 from sapo_edge.plain import counted, format_time, printable
@@ -93,9 +92,6 @@ class RolloutDetail(Vertical, can_focus=True):
         Binding("pagedown,ctrl+d,space", "read(1)", "Scroll the answer down", show=False, id="rollout.read_down"),
     ]
 
-    class Changed(Message):
-        """Other answers are shown, so other keys may work."""
-
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self.order: Order = "best"
@@ -134,7 +130,6 @@ class RolloutDetail(Vertical, can_focus=True):
         self.query_one(AnswerList).take((), cursor=0)
         self.query_one("#reading").border_title = ""
         self.query_one("#text", Static).update(Content.styled(reason, "dim"))
-        self.post_message(self.Changed())
 
     def show(self, row: Row, question: object, ground_truth: object, answers: Sequence[Reply]) -> None:
         self.row = row
@@ -182,7 +177,6 @@ class RolloutDetail(Vertical, can_focus=True):
             answers.styles.height = max(2, min(len(self.answers) + 1, self.size.height // 3))
             answers.take(self.answers, cursor=self._chosen)
             self._show_text()
-        self.post_message(self.Changed())
 
     def _update_title(self) -> None:
         if self.row is not None:

@@ -120,10 +120,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
     def on_cursor_list_opened(self, message: CursorList.Opened) -> None:
         self.action_open()
 
-    def on_rollout_detail_changed(self) -> None:
-        """Update the footer: other keys work now."""
-        self.refresh_bindings()
-
     # Keys.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
