@@ -111,9 +111,9 @@ class SapoApp(App[ExitCode]):
         self._loaded = loaded
         self.state = NodeState()
         self.keeper = Keeper(launcher, self.state, self.node_event, self.connection_changed, self.show_ending)
-        self._environ = environ
+        self._environ = os.environ if environ is None else environ
         self._own_filters: list[LineFilter] = [terminal.ControlFilter()]
-        if terminal.lacks_unicode(environ):
+        if terminal.lacks_unicode(self._environ):
             self._own_filters.append(terminal.AsciiFilter())
         self._pending = Change(0)
         self._redraw: Timer | None = None
