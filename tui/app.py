@@ -409,12 +409,8 @@ class SapoApp(App[ExitCode]):
         if self._selected not in ("", before):
             self._copy(self._selected)
 
-    def save_text(self, text: str, name: str) -> None:
+    def save(self, content: bytes, name: str) -> None:
         """Write a file into the folder for downloads, or the home directory without one; a browser downloads it."""
-        self.save_bytes(text.encode("utf-8"), name)
-
-    def save_bytes(self, content: bytes, name: str) -> None:
-        """As `save_text`, for a file that is no text."""
         if self.is_web:
             self.deliver_binary(io.BytesIO(content), save_filename=name, name="saved")
             return
