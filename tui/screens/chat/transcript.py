@@ -34,7 +34,6 @@ class AnswerBox(Static, can_focus=True):
 
     def __init__(self, adapter: bool) -> None:
         super().__init__(markup=False, classes="-silent")
-        self.adapter = adapter
         self.set_class(adapter, "-adapter")
         self.border_title = TITLES[adapter]
         self.answer = ""
@@ -80,7 +79,6 @@ class Turn(Vertical):
         super().__init__()
         self.question, self.as_task, self.temperature = question, as_task, temperature
         self.boxes = (AnswerBox(False), AnswerBox(True))
-        self.failed = False
         self._news: dict[bool, ChatAnswer] = {}
 
     def compose(self) -> ComposeResult:
@@ -116,7 +114,6 @@ class Turn(Vertical):
     def fail(self, error: SapoError) -> None:
         """End with an error. The question can be asked again."""
         self.end("failed")
-        self.failed = True
         self.add_class("-failed")
         self.query_one(".trouble", Static).update(Content(f"✗ {printable(error)} (r tries again)"))
 
