@@ -20,7 +20,6 @@ MAX_RAW = 8000
 """Characters of a record that are kept for its details."""
 
 _LEVELS = {"debug": "debug", "warning": "warning", "error": "error", "critical": "error"}
-_PACKAGE = "sapo_edge."
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ def parse_record(place: Place, data: bytes) -> Record:
     whole = as_text(line)
     # A line that is none of the program's is shown as it is.
     fields: dict[str, Any] = {"text": line} if whole == line else json.loads(line)
-    source, text = str(fields.get("source", "")).removeprefix(_PACKAGE), str(fields.get("text"))
+    source, text = str(fields.get("source", "")).removeprefix("sapo_edge."), str(fields.get("text"))
     level = _LEVELS.get(str(fields["level"]), "info") if "level" in fields else ""
     if fields.get("event") is not None:
         try:
