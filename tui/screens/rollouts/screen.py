@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import ClassVar
 
-from textual import work
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -117,9 +117,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         self._to_list()
         self.browser.filter(Filter(author=author, name=name))
 
-    def on_cursor_list_opened(self, message: CursorList.Opened) -> None:
-        self.action_open()
-
     # Keys.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -133,6 +130,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
             return self.page != "browser"
         return True
 
+    @on(CursorList.Opened)
     def action_open(self) -> None:
         if self.browser.chosen is None:
             return
