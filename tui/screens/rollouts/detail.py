@@ -131,8 +131,7 @@ class RolloutDetail(Vertical, can_focus=True):
         self.query_one("#reading").border_title = ""
         self.query_one("#text", Static).update(Content.styled(reason, "dim"))
 
-    def show(self, row: Row, question: object, ground_truth: object, answers: Sequence[Reply]) -> None:
-        self.row = row
+    def show(self, question: object, ground_truth: object, answers: Sequence[Reply]) -> None:
         self.query_one("#question", Static).update(question_text(question, ground_truth))
         self.query_one("#asked").scroll_to(y=0, animate=False)
         self.answers, self._chosen = sort_answers(answers, self.order), 0

@@ -236,4 +236,4 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         # Escaping thousands of control characters takes a while.
         answers = await asyncio.to_thread(parse_answers, rollout["answers"])
         self._question = str(rollout["question"])
-        self.detail.show(row, rollout["question"], rollout["ground_truth"], answers)
+        self.detail.show(rollout["question"], rollout["ground_truth"], answers)
