@@ -12,7 +12,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import ScreenResume
-from textual.timer import Timer
 from textual.widgets import Input, Static
 
 from sapo_edge.errors import SapoError
@@ -63,7 +62,6 @@ only errors. `/` searches the whole log, older files included, and marks matches
 `Shift+F3` further down.
 """
 
-    _timer: Timer | None = None
     _level = Level.ALL
     _query = _fault = ""
     _reading = False
@@ -85,13 +83,11 @@ only errors. `/` searches the whole log, older files included, and marks matches
         self._timer = self.set_interval(POLL_SECONDS, self._poll, pause=True)
 
     def on_screen_resume(self, event: ScreenResume) -> None:
-        if self._timer is not None:
-            self._timer.resume()
+        self._timer.resume()
         self._poll()
 
     def on_screen_suspend(self) -> None:
-        if self._timer is not None:
-            self._timer.pause()
+        self._timer.pause()
 
     def node_changed(self, change: Change) -> None:
         """Without a log, say what to do: it depends on whether a node runs."""
