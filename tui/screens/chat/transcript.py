@@ -18,7 +18,6 @@ MAX_TURNS = 20
 """Questions that are kept; older ones are removed."""
 MAX_SHOWN = 8000
 """Characters of an answer that are shown and copied; a model that never ends would fill the memory."""
-TITLES = ("base model", "adapter")
 
 
 class AnswerBox(Static, can_focus=True):
@@ -35,7 +34,7 @@ class AnswerBox(Static, can_focus=True):
     def __init__(self, adapter: bool) -> None:
         super().__init__(markup=False, classes="-silent")
         self.set_class(adapter, "-adapter")
-        self.border_title = TITLES[adapter]
+        self.border_title = "adapter" if adapter else "base model"
         self.answer = ""
         self.done = False
 
