@@ -207,8 +207,6 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
         if not self._ended:
             self._show_models()
 
-    # Keys.
-
     def action_type(self) -> None:
         self.query_one(AskBox).focus()
 

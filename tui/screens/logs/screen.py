@@ -143,8 +143,6 @@ only errors. `/` searches the whole log, older files included, and marks matches
         remedy = "\n\nPress s to start one." if self.sapo.state.standing is Standing.ENDED else ""
         return f"{reason}{remedy}\n\n{printable(self.reader.path)}"
 
-    # Keys.
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "leave":
             return self.is_mounted and (self.has_class("-open") or self._find_line.is_open or bool(self._query))

@@ -117,8 +117,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         self._to_list()
         self.browser.filter(Filter(author=author, name=name))
 
-    # Keys.
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if not self.has_widgets:
             return True

@@ -172,8 +172,6 @@ round.
         self._compare()
         self.refresh_bindings()
 
-    # Keys.
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if not self.has_widgets:
             return True
