@@ -17,7 +17,7 @@ from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.css.query import NoMatches
-from textual.events import DeliveryComplete, DeliveryFailed, Event
+from textual.events import DeliveryFailed, Event
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 from textual.timer import Timer
@@ -412,6 +412,7 @@ class SapoApp(App[ExitCode]):
     def save(self, content: bytes, name: str) -> None:
         """Write a file into the folder for downloads, or the home directory without one; a browser downloads it."""
         if self.is_web:
+            # The browser says where.
             self.deliver_binary(io.BytesIO(content), save_filename=name, name="saved")
             return
         # Textual 8.2 opens every file as text here, and says that it is saved before all is written.
@@ -422,12 +423,7 @@ class SapoApp(App[ExitCode]):
         except OSError as error:
             self.on_delivery_failed(DeliveryFailed("", error, "saved"))
         else:
-            self.on_delivery_complete(DeliveryComplete("", path, "saved"))
-
-    def on_delivery_complete(self, event: DeliveryComplete) -> None:
-        """Say where a file was saved; a browser says that itself."""
-        if event.name == "saved" and event.path is not None:
-            self.notify(f"saved as {printable(event.path)}", markup=False)
+            self.notify(f"saved as {printable(path)}", markup=False)
 
     def on_delivery_failed(self, event: DeliveryFailed) -> None:
         if event.name == "saved":
