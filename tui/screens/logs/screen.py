@@ -106,7 +106,7 @@ only errors. `/` searches the whole log, older files included, and marks matches
             self._fault = f"{printable(error.message)}\n\nTo see it here, {printable(error.remedy)}."
         finally:
             self._reading = False
-        if changed and self.is_mounted:
+        if changed:
             self._show_records()
 
     def _show_records(self, *, keep_view: bool = True) -> None:

@@ -108,8 +108,6 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
             with contextlib.suppress(SapoError):
                 node_has = dict((await self.sapo.request("settings"))["all"])
         self._node_has = node_has
-        if not self.is_mounted:
-            return
         self.query_one("#wrong", Static).update(problem)
         self.query_one("#parts", ContentSwitcher).current = "wrong" if problem else "both"
         self._show()
