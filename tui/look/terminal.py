@@ -67,8 +67,7 @@ class AsciiFilter(LineFilter):
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [
-            segment if segment.text.isascii() else Segment(self._ascii(segment), segment.style, segment.control)
-            for segment in segments
+            segment if segment.text.isascii() else segment._replace(text=self._ascii(segment)) for segment in segments
         ]
 
     def _ascii(self, segment: Segment) -> str:
@@ -87,9 +86,7 @@ class ControlFilter(LineFilter):
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [
-            segment
-            if segment.text.isprintable()
-            else Segment(segment.text.translate(_CONTROLS), segment.style, segment.control)
+            segment if segment.text.isprintable() else segment._replace(text=segment.text.translate(_CONTROLS))
             for segment in segments
         ]
 
