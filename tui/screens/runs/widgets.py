@@ -13,7 +13,7 @@ from sapo_edge.plain import format_time, printable
 from sapo_edge.tui.look.themes import curve_colors
 from sapo_edge.tui.node.history import History
 from sapo_edge.tui.widgets.cursor_list import Column, CursorList
-from sapo_edge.tui.widgets.plot import NO_ROUND, RoundsPlot, set_axes, top_of_share
+from sapo_edge.tui.widgets.plot import NO_ROUND, RoundsPlot, top_of_share
 
 if TYPE_CHECKING:
     from sapo_edge.control.runs import RunView
@@ -90,5 +90,5 @@ class RunsPlot(RoundsPlot):
             rewards = self.line(history.curves.round, history.curves.own, 0, last, color)
             self.points(accuracies, color, mark)
             highest = max(highest, rewards, *(accuracy for _, accuracy in accuracies))
-        set_axes(self.plt, self.size, 0, last, top_of_share(highest))
+        self.set_axes(0, last, top_of_share(highest))
         return super().render()
