@@ -109,8 +109,3 @@ def parse_record(place: Place, data: bytes) -> Record:
     cut = len(data) > 4 * MAX_RAW or len(whole) > MAX_RAW
     moment, thread = fields.get("time"), printable(str(fields.get("thread", "")))
     return Record(place, None if moment is None else float(moment), level, printable(source), thread, text, raw, cut)
-
-
-def format_raw(record: Record) -> str:
-    """The raw record for its details: the JSON of an event with one field a line."""
-    return record.raw if record.event is None else json.dumps(record.event, indent=2)

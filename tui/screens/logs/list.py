@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import ClassVar
 from rich.text import Text
 
 from sapo_edge.state.log_reader import Place
-from sapo_edge.tui.node.records import MAX_RAW, Record, format_raw
+from sapo_edge.tui.node.records import MAX_RAW, Record
 from sapo_edge.tui.widgets.cursor_list import Column, CursorList
 
 
@@ -74,7 +75,8 @@ def whole_text(record: Record, query: str = "") -> Text:
     """A record with all its lines, an event with one field a line; the case-folded query is marked."""
     when = record.local_time("%Y-%m-%d %H:%M:%S %Z") or "no time"
     about = "  ·  ".join(filter(None, (when, record.level or "no level", record.source, record.thread)))
-    text = Text.assemble((f"{about}\n", "dim"), f"{record.text}\n\n", format_raw(record), overflow="fold")
+    raw = record.raw if record.event is None else json.dumps(record.event, indent=2)
+    text = Text.assemble((f"{about}\n", "dim"), f"{record.text}\n\n", raw, overflow="fold")
     if record.cut:
         text.append(f"\nCut after {MAX_RAW} characters: the file has the rest.", "dim")
     if query:
