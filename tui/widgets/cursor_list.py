@@ -84,11 +84,9 @@ class CursorList(Generic[Item], ScrollView, can_focus=True):
             super().__init__()
             self.key = key
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
-        self.rows: Sequence[Item] = ()
-        self.cursor = 0
-        self._empty = ""
+    rows: Sequence[Item] = ()
+    cursor = 0
+    _empty = ""
 
     @property
     def chosen(self) -> Item | None:

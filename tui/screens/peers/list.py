@@ -27,10 +27,8 @@ class PeerList(CursorList[Peer]):
         Column("address", "address", 28, needs=96),
     )
 
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self.sorted_by, self.descending = "since", True
-        self._now = 0.0
+    sorted_by, descending = "since", True
+    _now = 0.0
 
     def show(self, peers: Sequence[Peer], now: float) -> None:
         """Show the connected peers of a status, which is of `now`, in Unix seconds."""

@@ -92,12 +92,10 @@ class RolloutDetail(Vertical, can_focus=True):
         Binding("pagedown,ctrl+d,space", "read(1)", "Scroll the answer down", show=False, id="rollout.read_down"),
     ]
 
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self.order: Order = "best"
-        self.row: Row | None = None
-        self.answers: list[Reply] = []
-        self._chosen = 0
+    order: Order = "best"
+    row: Row | None = None
+    answers: Sequence[Reply] = ()
+    _chosen = 0
 
     def compose(self) -> ComposeResult:
         yield Static(id="title", markup=False)
@@ -126,7 +124,7 @@ class RolloutDetail(Vertical, can_focus=True):
         self.fail("loading ...")
 
     def fail(self, reason: str) -> None:
-        self.answers, self._chosen = [], 0
+        self.answers, self._chosen = (), 0
         self.query_one(AnswerList).take((), cursor=0)
         self.query_one("#reading").border_title = ""
         self.query_one("#text", Static).update(Content.styled(reason, "dim"))
