@@ -219,7 +219,7 @@ class SapoApp(App[ExitCode]):
             self._mark(Change.EVENT | Change.ROUND)
         else:
             self._mark(Change.EVENT | Change.STATUS if isinstance(event, events.Paused) else Change.EVENT)
-        if self.state.history.is_long and not self._busy("history"):
+        if self.state.history.is_long and not self.busy("history"):
             self._read_history()
 
     @work(group="history")
@@ -322,7 +322,7 @@ class SapoApp(App[ExitCode]):
     def _poll(self) -> None:
         """Request the node's status: no event has memory, peers and rejections. Look after one that is starting."""
         ask = {Standing.ATTACHED: self._ask_status, Standing.STARTING: self._look_at_machine}.get(self.state.standing)
-        if ask is not None and not self._busy("poll"):
+        if ask is not None and not self.busy("poll"):
             self.run_worker(ask(), group="poll")
 
     async def _ask_status(self) -> None:
@@ -342,8 +342,8 @@ class SapoApp(App[ExitCode]):
             pid = int(self.state.status.get("pid") or 0) if self.state.standing is Standing.ATTACHED else 0
             self.state.load = await asyncio.to_thread(self.launcher.load, pid)
 
-    def _busy(self, group: str) -> bool:
-        """Whether a worker of a group still waits for the node, which may be stuck."""
+    def busy(self, group: str) -> bool:
+        """Whether a worker of a group still waits for the node, which may be stuck, or for the user."""
         return any(worker.group == group and not worker.is_finished for worker in self.workers)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -355,7 +355,7 @@ class SapoApp(App[ExitCode]):
         return True
 
     def action_pause(self) -> None:
-        if not self._busy("ask"):
+        if not self.busy("ask"):
             self._ask("resume" if self.state.paused else "pause")
 
     def action_start_or_stop(self) -> None:
@@ -372,7 +372,7 @@ class SapoApp(App[ExitCode]):
             self.push_screen(ask, lambda agreed: None if agreed is None else self._stop())
 
     def _stop(self) -> None:
-        if self.state.standing is Standing.ATTACHED and not self._busy("ask"):
+        if self.state.standing is Standing.ATTACHED and not self.busy("ask"):
             self._ask("stop", {"when": "after_round"}, STOPPING)
 
     @work(group="ask")
