@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -33,9 +33,7 @@ class RolloutList(CursorList[Row]):
         Column("question", "question", 0, middle=True),
     )
 
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self._ends: dict[str, tuple[str, str]] = {}
+    _ends: Mapping[str, tuple[str, str]] = {}
 
     def show(self, rows: Sequence[Row], *, cursor: int | None = None) -> None:
         questions: dict[str, list[str]] = {}
