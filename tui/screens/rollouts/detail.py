@@ -148,8 +148,7 @@ class RolloutDetail(Vertical, can_focus=True):
 
     def on_cursor_list_moved(self, message: CursorList.Moved) -> None:
         message.stop()
-        cursor = self.query_one(AnswerList).cursor
-        if self.answers and cursor != self._chosen:
+        if self.answers and (cursor := self.query_one(AnswerList).cursor) != self._chosen:
             self._chosen = cursor
             self._show_text()
 
