@@ -17,7 +17,7 @@ from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.css.query import NoMatches
-from textual.events import DeliveryComplete, DeliveryFailed, Event
+from textual.events import DeliveryFailed, Event
 from textual.filter import LineFilter, Monochrome, NoColor
 from textual.screen import Screen
 from textual.timer import Timer
@@ -111,9 +111,9 @@ class SapoApp(App[ExitCode]):
         self._loaded = loaded
         self.state = NodeState()
         self.keeper = Keeper(launcher, self.state, self.node_event, self.connection_changed, self.show_ending)
-        self._environ = environ
+        self._environ = os.environ if environ is None else environ
         self._own_filters: list[LineFilter] = [terminal.ControlFilter()]
-        if terminal.lacks_unicode(environ):
+        if terminal.lacks_unicode(self._environ):
             self._own_filters.append(terminal.AsciiFilter())
         self._pending = Change(0)
         self._redraw: Timer | None = None
@@ -219,7 +219,7 @@ class SapoApp(App[ExitCode]):
             self._mark(Change.EVENT | Change.ROUND)
         else:
             self._mark(Change.EVENT | Change.STATUS if isinstance(event, events.Paused) else Change.EVENT)
-        if self.state.history.is_long and not self._busy("history"):
+        if self.state.history.is_long and not self.busy("history"):
             self._read_history()
 
     @work(group="history")
@@ -322,7 +322,7 @@ class SapoApp(App[ExitCode]):
     def _poll(self) -> None:
         """Request the node's status: no event has memory, peers and rejections. Look after one that is starting."""
         ask = {Standing.ATTACHED: self._ask_status, Standing.STARTING: self._look_at_machine}.get(self.state.standing)
-        if ask is not None and not self._busy("poll"):
+        if ask is not None and not self.busy("poll"):
             self.run_worker(ask(), group="poll")
 
     async def _ask_status(self) -> None:
@@ -342,8 +342,8 @@ class SapoApp(App[ExitCode]):
             pid = int(self.state.status.get("pid") or 0) if self.state.standing is Standing.ATTACHED else 0
             self.state.load = await asyncio.to_thread(self.launcher.load, pid)
 
-    def _busy(self, group: str) -> bool:
-        """Whether a worker of a group still waits for the node, which may be stuck."""
+    def busy(self, group: str) -> bool:
+        """Whether a worker of a group still waits for the node, which may be stuck, or for the user."""
         return any(worker.group == group and not worker.is_finished for worker in self.workers)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -355,7 +355,7 @@ class SapoApp(App[ExitCode]):
         return True
 
     def action_pause(self) -> None:
-        if not self._busy("ask"):
+        if not self.busy("ask"):
             self._ask("resume" if self.state.paused else "pause")
 
     def action_start_or_stop(self) -> None:
@@ -372,7 +372,7 @@ class SapoApp(App[ExitCode]):
             self.push_screen(ask, lambda agreed: None if agreed is None else self._stop())
 
     def _stop(self) -> None:
-        if self.state.standing is Standing.ATTACHED and not self._busy("ask"):
+        if self.state.standing is Standing.ATTACHED and not self.busy("ask"):
             self._ask("stop", {"when": "after_round"}, STOPPING)
 
     @work(group="ask")
@@ -409,13 +409,10 @@ class SapoApp(App[ExitCode]):
         if self._selected not in ("", before):
             self._copy(self._selected)
 
-    def save_text(self, text: str, name: str) -> None:
+    def save(self, content: bytes, name: str) -> None:
         """Write a file into the folder for downloads, or the home directory without one; a browser downloads it."""
-        self.save_bytes(text.encode("utf-8"), name)
-
-    def save_bytes(self, content: bytes, name: str) -> None:
-        """As `save_text`, for a file that is no text."""
         if self.is_web:
+            # The browser says where.
             self.deliver_binary(io.BytesIO(content), save_filename=name, name="saved")
             return
         # Textual 8.2 opens every file as text here, and says that it is saved before all is written.
@@ -426,12 +423,7 @@ class SapoApp(App[ExitCode]):
         except OSError as error:
             self.on_delivery_failed(DeliveryFailed("", error, "saved"))
         else:
-            self.on_delivery_complete(DeliveryComplete("", path, "saved"))
-
-    def on_delivery_complete(self, event: DeliveryComplete) -> None:
-        """Say where a file was saved; a browser says that itself."""
-        if event.name == "saved" and event.path is not None:
-            self.notify(f"saved as {printable(event.path)}", markup=False)
+            self.notify(f"saved as {printable(path)}", markup=False)
 
     def on_delivery_failed(self, event: DeliveryFailed) -> None:
         if event.name == "saved":

@@ -108,7 +108,7 @@ async def _service(app: SapoApp, *arguments: str) -> None:
 
 def saving_commands(app: SapoApp, screen: Screen[Any]) -> Iterator[SystemCommand]:
     def save(suffix: str, content: Callable[[], str]) -> None:
-        app.save_text(content(), f"sapo-{datetime.now():%Y-%m-%d-%H%M%S}{suffix}")
+        app.save(content().encode(), f"sapo-{datetime.now():%Y-%m-%d-%H%M%S}{suffix}")
 
     text, picture = partial(save, ".txt", partial(screen_text, screen)), partial(save, ".svg", app.export_screenshot)
     yield SystemCommand("Save this screen as text", "A .txt file in the folder for downloads", text)

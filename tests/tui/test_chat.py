@@ -117,7 +117,7 @@ async def test_escape_stops_the_answer_and_only_a_process_that_does_not_stop_is_
         await pilot.press("escape")
         turn = screen.query_one(Turn)
         await until(pilot, lambda: all(answer.done for answer in turn.boxes))
-        assert turn.boxes[0].answer and turn.boxes[0].border_subtitle == "stopped" and not turn.failed
+        assert turn.boxes[0].answer and turn.boxes[0].border_subtitle == "stopped" and not turn.has_class("-failed")
         assert str(turn.boxes[1].visual) == "stopped" and "round 30" in text(screen, "#standing")
         assert screen.query_one(AskBox).has_focus
         await pilot.press("escape")
@@ -149,7 +149,9 @@ async def test_loading_can_be_stopped_and_the_app_left_meanwhile(launcher: FakeL
         await press(pilot, *"one", "enter", then=lambda: "[bold]the model" in text(screen, "#standing"))
         await until(pilot, lambda: "\\x1b[31m[bold]" in str(screen.query_one(Turn).boxes[0].visual))
         await press(pilot, "escape", then=lambda: screen.query_one(Turn).boxes[0].done)
-        assert str(screen.query_one(Turn).boxes[0].visual) == "stopped" and not screen.query_one(Turn).failed
+        assert str(screen.query_one(Turn).boxes[0].visual) == "stopped" and not screen.query_one(Turn).has_class(
+            "-failed"
+        )
         assert text(screen, "#standing") == NOT_LOADED
         await pilot.press(*"two", "enter")
         await until(pilot, lambda: len(launcher.chats) == 2 and "[bold]the model" in text(screen, "#standing"))
@@ -269,7 +271,7 @@ async def test_keys_load_and_unload_and_a_missing_model_or_process_is_an_error(l
         await press(pilot, "m", then=lambda: text(screen, "#standing") == "✗ no model is installed; install one")
         turn = await ask(pilot, screen, "hello")
         trouble = str(turn.query_one(".trouble", Static).visual)
-        assert turn.failed and trouble == "✗ no model is installed; install one (r tries again)"
+        assert turn.has_class("-failed") and trouble == "✗ no model is installed; install one (r tries again)"
         launcher.prepare = lambda fake: None
         await pilot.press("escape", "r")
         await until(pilot, lambda: len(screen.query(Turn)) == 2 and screen.query(Turn).last().boxes[1].done)
@@ -282,10 +284,10 @@ async def test_keys_load_and_unload_and_a_missing_model_or_process_is_an_error(l
         await until(pilot, lambda: len(screen.query(Turn)) == 3 and screen.query(Turn).last().boxes[0].answer)
         fake.broken = "ask"
         turn = screen.query(Turn).last()
-        await until(pilot, lambda: turn.failed)
+        await until(pilot, lambda: turn.has_class("-failed"))
         assert turn.boxes[0].answer and "\\x1b[31m[bold]here" in str(turn.query_one(".trouble", Static).visual)
         again = await ask(pilot, screen, "hello")
-        assert not again.failed and launcher.chats[-1] is not fake
+        assert not again.has_class("-failed") and launcher.chats[-1] is not fake
 
 
 async def test_it_is_closed_when_it_is_not_used_and_when_the_app_ends(launcher: FakeLauncher) -> None:

@@ -57,7 +57,7 @@ async def test_a_screen_is_saved_as_text_and_as_a_picture_and_what_the_mouse_sel
         await until(pilot, lambda: f"saved as {folder}" in notices(app))
         assert "<svg" in next(folder.glob("sapo-*.svg")).read_text("utf-8")
         folder.chmod(0o755)
-        app.save_text("x", "no/such/folder.txt")
+        app.save(b"x", "no/such/folder.txt")
         await until(pilot, lambda: "No such file" in notices(app))
         await pilot.click("#verdict", times=2)
         await until(pilot, lambda: app.clipboard and app.clipboard in text(app, "#verdict"))

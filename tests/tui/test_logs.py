@@ -190,7 +190,7 @@ def test_any_bytes_can_be_read(path: Path, reader: LogReader[Record]) -> None:
 async def opened(pilot: Pilot[Any], app: SapoApp) -> LogList:
     await press(pilot, "6", then=lambda: isinstance(app.screen, Logs))
     lines = app.screen.query_one(LogList)
-    await until(pilot, lambda: lines.record is not None)
+    await until(pilot, lambda: lines.chosen is not None)
     return lines
 
 
@@ -205,7 +205,7 @@ async def reading(
 
 
 def chosen(app: SapoApp) -> str:
-    record = app.screen.query_one(LogList).record
+    record = app.screen.query_one(LogList).chosen
     return "" if record is None else record.text
 
 
@@ -228,13 +228,13 @@ async def test_it_follows_until_somebody_goes_up(launcher: FakeLauncher) -> None
         assert not lines.following and "not following: f follows again" in subtitle(app)
         before = lines.first_in_sight
         add(path, event_line(finished(42)))
-        await until(pilot, lambda: "round 42" in lines.records[-1].text)
+        await until(pilot, lambda: "round 42" in lines.rows[-1].text)
         assert lines.first_in_sight == before and "held-out" in chosen(app)
         await press(pilot, "f", then=lambda: "round 42" in chosen(app) and "round 42" in picture(app))
         await pilot.press("f")
         assert not lines.following
         add(path, event_line(finished(43)))
-        await until(pilot, lambda: "round 43" in lines.records[-1].text)
+        await until(pilot, lambda: "round 43" in lines.rows[-1].text)
         assert "round 42" in chosen(app)
         await press(pilot, "end", then=lambda: lines.following and "round 43" in chosen(app))
         lines.post_message(MouseScrollUp(lines, 1, 1, 0, -1, 0, False, False, False))
@@ -243,12 +243,12 @@ async def test_it_follows_until_somebody_goes_up(launcher: FakeLauncher) -> None
 
 async def test_levels_are_left_out_in_turn_and_escape_leaves_the_search(launcher: FakeLauncher) -> None:
     async with reading(launcher, a_run()) as (pilot, app, lines):
-        await press(pilot, "l", then=lambda: lines.count == 3 and "\\x1b[31m[bold]boo" in picture(app))
+        await press(pilot, "l", then=lambda: len(lines.rows) == 3 and "\\x1b[31m[bold]boo" in picture(app))
         assert title(app) == "Log: warnings and errors"
         await pilot.press("up", "l")
-        await until(pilot, lambda: lines.count == 1 and "ZeroDivisionError: division by zero]" in chosen(app))
+        await until(pilot, lambda: len(lines.rows) == 1 and "ZeroDivisionError: division by zero]" in chosen(app))
         assert title(app) == "Log: errors"
-        await press(pilot, "l", then=lambda: lines.count > 40 and title(app) == "Log")
+        await press(pilot, "l", then=lambda: len(lines.rows) > 40 and title(app) == "Log")
         assert "ZeroDivisionError" in chosen(app), "the record stays chosen"
         await pilot.press("slash", *"[red]1")
         assert app.screen.query_one("#find", Input).value == "[red]1" and "Esc leaves" in subtitle(app)
@@ -362,12 +362,12 @@ async def test_nothing_is_read_behind_another_screen(launcher: FakeLauncher, mon
 async def test_it_survives_a_tiny_terminal(launcher: FakeLauncher) -> None:
     async with reading(launcher, a_run(), (120, 40)) as (pilot, app, lines):
         await pilot.press(*("up",) * 20)
-        record = lines.record
+        record = lines.chosen
         await pilot.resize_terminal(40, 10)
         await until(pilot, lambda: not app.screen.query_one("#record").display and "round" in picture(app))
         await pilot.resize_terminal(120, 40)
         await until(pilot, lambda: app.screen.query_one("#record").display)
-        assert lines.record == record and not lines.following and record is not None and record.text in picture(app)
+        assert lines.chosen == record and not lines.following and record is not None and record.text in picture(app)
 
 
 def test_pictures(launcher: FakeLauncher, pictured: Pictured, look: Size) -> None:

@@ -47,7 +47,7 @@ async def polled(pilot: Pilot[Any], screen: Peers, launcher: FakeLauncher, **cha
 
 
 def names(screen: Peers) -> list[str]:
-    return [screen.peers.cell(index, "name")[0] for index in range(screen.peers.count)]
+    return [screen.peers.cell(peer, "name")[0] for peer in screen.peers.rows]
 
 
 def title(screen: Peers) -> str:

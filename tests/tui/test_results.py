@@ -25,7 +25,6 @@ from sapo_edge.errors import ConfigError
 from sapo_edge.evaluate import Gain
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look.terminal import MAX_NOTICE, desktop_notice
-from sapo_edge.tui.look.themes import DARK, curve_colors
 from sapo_edge.tui.node.history import Evaluation, History
 from sapo_edge.tui.node.launcher import JobResult
 from sapo_edge.tui.node.state import Standing
@@ -141,7 +140,7 @@ async def test_the_picture_is_saved_and_a_node_gets_more_rounds(
 
 def test_a_long_name_leaves_the_figures_in_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["right answers: 3.5 % before training, 21 % now, of 200 · " + "m" * 64, "• Too close to tell"]
-    shapes = draw(History(held_out=[Evaluation(5, 0.5, 0.4, 0.6)]), "title", lines, curve_colors(DARK))
+    shapes = draw(History(held_out=[Evaluation(5, 0.5, 0.4, 0.6)]), "title", lines)
     drawn = [shape for shape in shapes if isinstance(shape, PictureText) and shape.size == 22]
     assert drawn[0].text.startswith(lines[0][:80]) and drawn[1].text == lines[1]
     assert all(LEFT + len(line.text) * line.size * 0.54 < WIDTH and line.y + 8 < TOP for line in drawn)
@@ -238,7 +237,7 @@ def test_the_picture_is_valid_and_inside_its_frame(title: str, values: list[floa
     for number, value in enumerate(values, 1):
         history.curves.add(number, value, None, 0.5, 1.0, 0.0)
     tasks = [TaskCourse(title, 1, 2, 30, Gain(0.03, -0.1, 0.2, 1, 0))] * (len(values) % 9)
-    root = ElementTree.fromstring(to_svg(draw(history, title, [title], curve_colors(DARK), tasks)))
+    root = ElementTree.fromstring(to_svg(draw(history, title, [title], tasks)))
     for line in root.iter("{http://www.w3.org/2000/svg}polyline"):
         for point in line.attrib["points"].split():
             x, y = map(float, point.split(","))

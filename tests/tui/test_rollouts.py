@@ -60,7 +60,7 @@ async def test_scrolling_loads_the_rest(tmp_path: Path) -> None:
     async with opened(launcher) as (pilot, screen):
         rows = screen.browser.list
         assert len(places(screen)) < 140
-        while not (screen.browser.pages.complete and rows.cursor == rows.count - 1):
+        while not (screen.browser.pages.complete and rows.cursor == len(rows.rows) - 1):
             await press(pilot, "end", then=lambda: settled(screen))
         assert screen.browser.chosen is not None and screen.browser.chosen.key == (31, 0)
         assert places(screen) == [(round, place) for round in range(140, 30, -1) for place in range(EACH - 1, -1, -1)]
@@ -331,9 +331,9 @@ async def test_list_filters_and_detail_are_kept(launcher: FakeLauncher) -> None:
         listed = screen.browser.list
         whole = " ".join(screen.browser.pages.rows[0].question.split())
         await pilot.resize_terminal(200, 40)
-        await until(pilot, lambda: listed.cell(0, "question")[0] == whole)
+        await until(pilot, lambda: listed.cell(listed.rows[0], "question")[0] == whole)
         await pilot.resize_terminal(60, 24)
-        await until(pilot, lambda: listed.cell(0, "question")[0] != whole)
+        await until(pilot, lambda: listed.cell(listed.rows[0], "question")[0] != whole)
 
 
 async def test_the_largest_rollout_is_bounded_and_can_be_read(launcher: FakeLauncher) -> None:

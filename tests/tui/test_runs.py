@@ -30,7 +30,7 @@ OLD = RunView(
 async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
     await attached(pilot, app)
     await press(pilot, "8", then=lambda: "What was learned in" in screen(app))
-    await press(pilot, "R", then=lambda: isinstance(app.screen, Runs) and len(app.screen.list.runs) == 2)
+    await press(pilot, "R", then=lambda: isinstance(app.screen, Runs) and len(app.screen.list.rows) == 2)
     await until(pilot, lambda: len(app.screen.query_one(RunsPlot)._runs) == 2)
 
 

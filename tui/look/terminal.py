@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import locale
-import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -51,9 +50,8 @@ def ascii_table() -> Mapping[int, str]:
     return table
 
 
-def lacks_unicode(environ: Mapping[str, str] | None = None) -> bool:
+def lacks_unicode(environ: Mapping[str, str]) -> bool:
     """Whether this terminal may not show more than ASCII."""
-    environ = os.environ if environ is None else environ
     encoding = getattr(sys.__stderr__, "encoding", None) or locale.getpreferredencoding(False)
     language = environ.get("LC_ALL") or environ.get("LC_CTYPE") or environ.get("LANG") or ""
     old = environ.get("TERM") in ("vt100", "vt220", "dumb")
@@ -69,8 +67,7 @@ class AsciiFilter(LineFilter):
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [
-            segment if segment.text.isascii() else Segment(self._ascii(segment), segment.style, segment.control)
-            for segment in segments
+            segment if segment.text.isascii() else segment._replace(text=self._ascii(segment)) for segment in segments
         ]
 
     def _ascii(self, segment: Segment) -> str:
@@ -89,9 +86,7 @@ class ControlFilter(LineFilter):
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [
-            segment
-            if segment.text.isprintable()
-            else Segment(segment.text.translate(_CONTROLS), segment.style, segment.control)
+            segment if segment.text.isprintable() else segment._replace(text=segment.text.translate(_CONTROLS))
             for segment in segments
         ]
 
@@ -109,9 +104,8 @@ def screen_text(screen: Screen[Any]) -> str:
     return "\n".join(strip.text.rstrip() for strip in screen._compositor.render_strips()) + "\n"
 
 
-def desktop_notice(text: str, environ: Mapping[str, str] | None = None) -> str:
+def desktop_notice(text: str, environ: Mapping[str, str]) -> str:
     """The control sequence (OSC 9) for a notice of one line, escaped and cut off, on the desktop; "" on a console."""
-    environ = os.environ if environ is None else environ
     if environ.get("TERM", "dumb") in ("linux", "dumb", "vt100", "vt220"):
         return ""
     return f"\x1b]9;{printable(text)[:MAX_NOTICE]}\x07"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -57,9 +56,8 @@ def curve_colors(theme: Theme) -> CurveColors:
     return _ON_DARK if theme.dark else _ON_LIGHT
 
 
-def default_theme(environ: Mapping[str, str] | None = None) -> str:
+def default_theme(environ: Mapping[str, str]) -> str:
     """The theme for this terminal if the settings name none."""
-    environ = os.environ if environ is None else environ
     # These show 8 or 16 colours.
     few_colors = environ.get("TERM") in ("linux", "xterm", "vt100", "vt220", "ansi", "screen")
     return "ansi-dark" if few_colors and not environ.get("COLORTERM") else DARK.name

@@ -39,7 +39,6 @@ class Keeper:
             `start`, unless the user decides otherwise; None if only the user may.
 
     Attributes:
-        ending: how the last node ended; None while one runs.
         crashed_often: whether a node no longer restarts by itself.
     """
 
@@ -58,7 +57,6 @@ class Keeper:
         self._on_crash = on_crash
         self.link: Link | None = None
         self.lines: tuple[str, ...] = ()
-        self.ending: Ended | None = None
         self.crashed_often = False
         self._stopped_at: float | None = None
         self._start = asyncio.Event()
@@ -144,7 +142,7 @@ class Keeper:
 
     async def _follow(self, link: Link, gone: asyncio.Event) -> Ended | None:
         """Show the node until it has gone; return how it ended, or None if its process still runs."""
-        self.lines, self.ending, self._stopped_at = (), None, None
+        self.lines, self._stopped_at = (), None
         self._state.attach(link.status, link.settings, link.history)
         link.follow()
         self._on_change()
@@ -165,7 +163,6 @@ class Keeper:
 
     def _set_ended(self, ending: Ended) -> None:
         self._start.clear()
-        self.ending = ending
         self._state.standing = Standing.ENDED
         self._state.ending, self._state.ended_in_order = ending.reason, ending.expected
         self._state.run_done = ending.done

@@ -73,8 +73,6 @@ class Link:
 
     def _request_urgently(self, method: str, params: Mapping[str, Any] | None, timeout: float) -> Any:
         """Send a request over a connection of its own: a node answers those of one connection one by one."""
-        if self._requests is None:
-            raise NoNodeError("no node runs", "start one")
         deadline = time.monotonic() + timeout
         with connect(self._paths, min(OPEN_SECONDS, timeout)) as client:
             self._urgent.add(client)
@@ -84,8 +82,7 @@ class Link:
                 self._urgent.discard(client)
 
     def _request(self, method: str, params: Mapping[str, Any] | None, timeout: float) -> Any:
-        if self._requests is None:
-            raise NoNodeError("no node runs", "start one")
+        assert self._requests is not None
         deadline = time.monotonic() + timeout
         if not self._lock.acquire(timeout=timeout):
             raise NoNodeError("the node doesn't answer", "it is still busy with an earlier request; try again later")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -56,7 +57,7 @@ class LoadMeter:
         import psutil
 
         from sapo_edge.care.power import CORE_WATTS, PowerMeter
-        from sapo_edge.care.sensors import OthersLoad
+        from sapo_edge.care.sensors import OthersLoad, read_temperature
 
         self._power = self._power or PowerMeter()
         try:
@@ -73,13 +74,7 @@ class LoadMeter:
         power = None if cores is None else self._power.read(cores, now)
         of = psutil.cpu_count() or 1
         others = None if others is None else others / 100 * of
-        return Load(cores, of, _temperature(), power, seconds * CORE_WATTS / 3.6e6, others)
-
-
-def _temperature() -> float | None:
-    from sapo_edge.care.sensors import read_temperature
-
-    try:
-        return read_temperature()
-    except Exception:  # noqa: BLE001 - no sensor, or whatever the system's files hold
-        return None
+        temperature = None
+        with contextlib.suppress(Exception):  # no sensor, or whatever the system's files hold
+            temperature = read_temperature()
+        return Load(cores, of, temperature, power, seconds * CORE_WATTS / 3.6e6, others)

@@ -20,7 +20,6 @@ MAX_RAW = 8000
 """Characters of a record that are kept for its details."""
 
 _LEVELS = {"debug": "debug", "warning": "warning", "error": "error", "critical": "error"}
-_PACKAGE = "sapo_edge."
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ def parse_record(place: Place, data: bytes) -> Record:
     whole = as_text(line)
     # A line that is none of the program's is shown as it is.
     fields: dict[str, Any] = {"text": line} if whole == line else json.loads(line)
-    source, text = str(fields.get("source", "")).removeprefix(_PACKAGE), str(fields.get("text"))
+    source, text = str(fields.get("source", "")).removeprefix("sapo_edge."), str(fields.get("text"))
     level = _LEVELS.get(str(fields["level"]), "info") if "level" in fields else ""
     if fields.get("event") is not None:
         try:
@@ -101,22 +100,12 @@ def parse_record(place: Place, data: bytes) -> Record:
             source, text = "", describe_event(event)
             level = event.level if isinstance(event, events.Notice) else level
     first, _, more = text.partition("\n")
-    text = _escape(first[:MAX_TEXT])
+    text = printable(first[:MAX_TEXT])
     if more:
         lines = more.rstrip("\n").split("\n")
         # The last line of a traceback names the error.
-        text = f"{text}  [+{counted(len(lines), 'line')}: {_escape(lines[-1].strip()[:200])}]"
-    raw = "\n".join(map(_escape, whole[:MAX_RAW].split("\n")))
+        text = f"{text}  [+{counted(len(lines), 'line')}: {printable(lines[-1].strip()[:200])}]"
+    raw = "\n".join(map(printable, whole[:MAX_RAW].split("\n")))
     cut = len(data) > 4 * MAX_RAW or len(whole) > MAX_RAW
-    moment, thread = fields.get("time"), _escape(str(fields.get("thread", "")))
-    return Record(place, None if moment is None else float(moment), level, _escape(source), thread, text, raw, cut)
-
-
-def format_raw(record: Record) -> str:
-    """The raw record for its details: the JSON of an event with one field a line."""
-    return record.raw if record.event is None else json.dumps(record.event, indent=2)
-
-
-def _escape(text: str) -> str:
-    # `isprintable` is quick, and true of nothing that `printable` would escape.
-    return text if text.isprintable() else printable(text)
+    moment, thread = fields.get("time"), printable(str(fields.get("thread", "")))
+    return Record(place, None if moment is None else float(moment), level, printable(source), thread, text, raw, cut)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -16,6 +16,8 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Column:
     middle: bool = False
 
 
-class CursorList(ScrollView, can_focus=True):
+class CursorList(Generic[Item], ScrollView, can_focus=True):
     """Rows with a cursor. `cell` returns the plain text of a cell, which is not interpreted.
 
     A row opens on a double click, or on a single one if `OPENS_ON_CLICK`. In an empty list, `cursor` is 0.
@@ -72,27 +74,25 @@ class CursorList(ScrollView, can_focus=True):
     class Moved(Message):
         """The cursor or the visible part has moved."""
 
-        def __init__(self, control: CursorList) -> None:
-            super().__init__()
-            self.list = control
-
-    class Opened(Moved):
+    class Opened(Message):
         """The current row was opened."""
 
-    class HeadClicked(Moved):
+    class HeadClicked(Message):
         """The title of a column was clicked."""
 
-        def __init__(self, control: CursorList, key: str) -> None:
-            super().__init__(control)
+        def __init__(self, key: str) -> None:
+            super().__init__()
             self.key = key
 
-    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
-        super().__init__(id=id, classes=classes)
-        self.cursor = 0
-        self.count = 0
-        self._empty = ""
+    rows: Sequence[Item] = ()
+    cursor = 0
+    _empty = ""
 
-    def cell(self, index: int, key: str) -> tuple[str, str]:
+    @property
+    def chosen(self) -> Item | None:
+        return self.rows[self.cursor] if self.rows else None
+
+    def cell(self, row: Item, key: str) -> tuple[str, str]:
         """The printable text of a cell, and the last part of a component class or ""."""
         raise NotImplementedError
 
@@ -109,11 +109,11 @@ class CursorList(ScrollView, can_focus=True):
         """Index of the topmost visible row."""
         return round(self.scroll_y)
 
-    def take(self, count: int, *, shift: int = 0, cursor: int | None = None) -> None:
+    def take(self, rows: Sequence[Item], *, shift: int = 0, cursor: int | None = None) -> None:
         """Show new rows, `shift` of them above the visible ones; without a `cursor`, the current row stays."""
-        self.count = count
-        self.virtual_size = Size(0, count + 1)
-        self.cursor = min(max(0, self.cursor + shift if cursor is None else cursor), max(0, count - 1))
+        self.rows = rows
+        self.virtual_size = Size(0, len(rows) + 1)
+        self.cursor = min(max(0, self.cursor + shift if cursor is None else cursor), max(0, len(rows) - 1))
         if shift:
             self.scroll_to(y=max(0, round(self.scroll_y) + shift), animate=False, force=True)
         if cursor is not None:
@@ -127,12 +127,12 @@ class CursorList(ScrollView, can_focus=True):
             self.refresh()
 
     def go(self, index: int) -> None:
-        index = min(max(0, index), max(0, self.count - 1))
+        index = min(max(0, index), max(0, len(self.rows) - 1))
         if index != self.cursor:
             self.cursor = index
             self.refresh()
         self.show_cursor()
-        self.post_message(self.Moved(self))
+        self.post_message(self.Moved())
 
     def show_cursor(self) -> None:
         """Scroll just enough to make the cursor visible."""
@@ -144,7 +144,7 @@ class CursorList(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
-        if not self.count:
+        if not self.rows:
             return self._empty_line(y, width)
         columns = self.fitting()
         if y == 0:
@@ -153,7 +153,7 @@ class CursorList(ScrollView, can_focus=True):
             return self._line(columns, head, "  ", style, width)
         index = self.first_in_sight + y - 1
         base = self.rich_style
-        if index >= self.count:
+        if index >= len(self.rows):
             return Strip.blank(width, base)
         is_current = index == self.cursor
         is_plain = is_current and self.app.native_ansi_color and self.has_focus
@@ -161,7 +161,7 @@ class CursorList(ScrollView, can_focus=True):
         overlay = Style(reverse=True) if is_plain else self._behind("cursor") if is_current else Style.null()
         cells = []
         for column, _ in columns:
-            text, name = self.cell(index, column.key)
+            text, name = self.cell(self.rows[index], column.key)
             cells.append((text, base + (self._component(name) if name and not is_plain else Style.null()) + overlay))
         return self._line(columns, cells, "▸ " if is_current else "  ", base + overlay, width)
 
@@ -200,11 +200,11 @@ class CursorList(ScrollView, can_focus=True):
         if round(old_value) != round(new_value):
             # The rows scroll below a fixed header, so every line changes.
             self.refresh()
-            self.post_message(self.Moved(self))
+            self.post_message(self.Moved())
 
     def on_resize(self) -> None:
         self.show_cursor()
-        self.post_message(self.Moved(self))
+        self.post_message(self.Moved())
 
     def on_click(self, event: events.Click) -> None:
         offset = event.get_content_offset(self)
@@ -215,14 +215,14 @@ class CursorList(ScrollView, can_focus=True):
             left = 2
             for column, wide in self.fitting():
                 if left <= offset.x < left + wide + 1:
-                    self.post_message(self.HeadClicked(self, column.key))
+                    self.post_message(self.HeadClicked(column.key))
                 left += wide + 1
             return
         index = self.first_in_sight + offset.y - 1
-        if index < self.count:
+        if index < len(self.rows):
             self.go(index)
             if self.OPENS_ON_CLICK or event.chain == 2:
-                self.post_message(self.Opened(self))
+                self.post_message(self.Opened())
 
     def action_move(self, by: int) -> None:
         self.go(self.cursor + by)
@@ -231,7 +231,7 @@ class CursorList(ScrollView, can_focus=True):
         self.go(self.cursor + by * self.rows_in_sight)
 
     def action_end(self, by: int) -> None:
-        self.go(0 if by < 0 else self.count)
+        self.go(0 if by < 0 else len(self.rows))
 
 
 def _fitted(text: str, width: int, column: Column) -> str:

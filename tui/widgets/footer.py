@@ -11,7 +11,6 @@ from textual.widget import Widget
 from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
-ShownKeys = tuple[tuple[str, str, bool], ...]
 LAST = 2
 """Keys at the end that are shown at any width: the help and the way out."""
 PALETTE = "-command-palette"
@@ -21,7 +20,7 @@ PALETTE = "-command-palette"
 class KeyFooter(Footer):
     """Textual's, without the rebuild that takes a third of each switch of screens; it updates without focus, too."""
 
-    _shown: ShownKeys | None = None
+    _shown: tuple[tuple[str, str, bool], ...] | None = None
 
     def compose(self) -> ComposeResult:
         keys = [*super().compose()]

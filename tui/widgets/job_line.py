@@ -69,18 +69,15 @@ class JobLine(Static):
             result = await asyncio.to_thread(job.run, told)
         except SapoError as error:
             self._job = None
-            if self.is_mounted:
-                self.fail(error)
+            self.fail(error)
         else:
             self._job = None
-            if self.is_mounted:
-                self.say("")
-                done(result)
-        if self.is_mounted:
-            if self._job is None:
-                # `done` may have begun the next one.
-                self._timer.pause()
-            self.screen.refresh_bindings()
+            self.say("")
+            done(result)
+        if self._job is None:
+            # `done` may have begun the next one.
+            self._timer.pause()
+        self.screen.refresh_bindings()
 
     def stop(self) -> None:
         if self._job is not None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from textual.color import Color
-from textual.geometry import Size
 from textual_plotext import PlotextPlot
 
 NO_ROUND = "The curves begin with the first round."
@@ -35,6 +33,19 @@ class RoundsPlot(PlotextPlot):
             xs, ys = [x for x, _ in points], [y for _, y in points]
             self.plt.scatter(xs, ys, color=Color.parse(color).rgb, marker=marker)
 
+    def set_axes(self, first: int, last: int, top: float) -> None:
+        """Set limits and ticks; y begins at 0."""
+        plot, size = self.plt, self.size
+        plot.ylim(0, top)
+        plot.xlim(first, last)
+        heights = [top * part / 4 for part in range(5)] if size.height >= 12 else [0.0, top / 2, top]
+        plot.yticks(heights, [f"{height:.0f}" if top > 2 else f"{height:.2f}" for height in heights])
+        marks = ticks(last, max(3, size.width // 14), first)
+        plot.xticks([float(number) for number in marks], [str(number) for number in marks])
+        # A frame on all sides would cost two rows and two columns.
+        plot.xaxes(True, False)
+        plot.yaxes(True, False)
+
 
 def ticks(last: int, most: int, first: int = 0) -> list[int]:
     """At most `most` round numbers from `first` to `last`, at steps of 1, 2 or 5 times a power of ten."""
@@ -47,16 +58,3 @@ def ticks(last: int, most: int, first: int = 0) -> list[int]:
 def top_of_share(highest: float) -> float:
     """The upper end of an axis of shares: a multiple of 0.2 above the highest point, at most 1."""
     return min(1.0, max(0.2, math.ceil(highest * 5 + 0.2) / 5))
-
-
-def set_axes(plot: Any, size: Size, first: int, last: int, top: float) -> None:
-    """Set the limits and the ticks of a plot of plotext; y begins at 0."""
-    plot.ylim(0, top)
-    plot.xlim(first, last)
-    heights = [top * part / 4 for part in range(5)] if size.height >= 12 else [0.0, top / 2, top]
-    plot.yticks(heights, [f"{height:.0f}" if top > 2 else f"{height:.2f}" for height in heights])
-    marks = ticks(last, max(3, size.width // 14), first)
-    plot.xticks([float(number) for number in marks], [str(number) for number in marks])
-    # A frame on all sides would cost two rows and two columns.
-    plot.xaxes(True, False)
-    plot.yaxes(True, False)

@@ -44,9 +44,8 @@ async def restart(app: SapoApp, changes: Waiting, refused: Collection[str] = ())
         return
     app.notify("The node finishes its round, saves, and starts again.")
     await _ended(app)
-    ending = app.keeper.ending
     # After a crash the keeper asks whether to start again.
-    if app.state.standing is Standing.ENDED and ending is not None and ending.expected:
+    if app.state.standing is Standing.ENDED and app.state.ended_in_order:
         app.keeper.start()
 
 

@@ -155,8 +155,6 @@ Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Nex
         if len(typed) < len(self.query_one(AnswerFields).filled):
             self._set_note("equal answers count once", bad=False)
 
-    # Keys.
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action in ("type", "submit"):
             return self._stage == "typing"

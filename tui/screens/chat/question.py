@@ -118,10 +118,8 @@ class AskOptions(Horizontal):
     AskOptions #why { width: 1fr; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.as_task = True
-        self.temperature = TEMPERATURES[0]
+    as_task = True
+    temperature = TEMPERATURES[0]
 
     def compose(self) -> ComposeResult:
         yield Chip("screen.task", id="task")

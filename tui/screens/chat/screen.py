@@ -92,7 +92,6 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
     """Time without a question after which the process ends: the models take memory that the node could use."""
     _answering: Turn | None = None
     _idle: Timer | None = None
-    _drawing: Timer | None = None
     _failed = ""
 
     def content(self) -> ComposeResult:
@@ -184,7 +183,6 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
             self.query_one(Transcript).draw(self._answering, f"{self._session.doing or 'reading the question'} ...")
 
     def _begin_work(self) -> None:
-        assert self._drawing is not None
         self._failed = ""
         self._drawing.resume()
         if self._idle is not None:
@@ -195,7 +193,7 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
         if self._ended:
             return
         self._show_models()
-        if self._answering is None and self._drawing is not None:
+        if self._answering is None:
             self._drawing.pause()
             self._idle = self.set_timer(self.idle_seconds, self._unload)
 
@@ -208,8 +206,6 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
         await self._session.close()
         if not self._ended:
             self._show_models()
-
-    # Keys.
 
     def action_type(self) -> None:
         self.query_one(AskBox).focus()

@@ -18,7 +18,6 @@ MAX_TURNS = 20
 """Questions that are kept; older ones are removed."""
 MAX_SHOWN = 8000
 """Characters of an answer that are shown and copied; a model that never ends would fill the memory."""
-TITLES = ("base model", "adapter")
 
 
 class AnswerBox(Static, can_focus=True):
@@ -34,9 +33,8 @@ class AnswerBox(Static, can_focus=True):
 
     def __init__(self, adapter: bool) -> None:
         super().__init__(markup=False, classes="-silent")
-        self.adapter = adapter
         self.set_class(adapter, "-adapter")
-        self.border_title = TITLES[adapter]
+        self.border_title = "adapter" if adapter else "base model"
         self.answer = ""
         self.done = False
 
@@ -80,7 +78,6 @@ class Turn(Vertical):
         super().__init__()
         self.question, self.as_task, self.temperature = question, as_task, temperature
         self.boxes = (AnswerBox(False), AnswerBox(True))
-        self.failed = False
         self._news: dict[bool, ChatAnswer] = {}
 
     def compose(self) -> ComposeResult:
@@ -116,7 +113,6 @@ class Turn(Vertical):
     def fail(self, error: SapoError) -> None:
         """End with an error. The question can be asked again."""
         self.end("failed")
-        self.failed = True
         self.add_class("-failed")
         self.query_one(".trouble", Static).update(Content(f"✗ {printable(error)} (r tries again)"))
 

@@ -12,7 +12,7 @@ from textual.geometry import Size
 
 from sapo_edge.tui.look.themes import CurveColors, curve_colors
 from sapo_edge.tui.node.history import Curves, Evaluation, History
-from sapo_edge.tui.widgets.plot import NO_ROUND, RoundsPlot, set_axes, top_of_share
+from sapo_edge.tui.widgets.plot import NO_ROUND, RoundsPlot, top_of_share
 
 INTERVAL_COLUMNS = 5
 """Columns for each evaluation from which its interval is drawn; with less, only that of the last one."""
@@ -143,7 +143,7 @@ class CurvesPlot(RoundsPlot):
         if self.shown is Shown.REWARD:
             highest = max(highest, self._draw_held_out(first, last, colors))
         top = _nice(highest) if self.shown is Shown.SPEED else top_of_share(highest)
-        set_axes(self.plt, self.size, first, last, top)
+        self.set_axes(first, last, top)
 
     def _draw_ahead(self) -> None:
         """Draw the accuracies before training, and after so many updates of the head start."""
@@ -153,7 +153,7 @@ class CurvesPlot(RoundsPlot):
         highest = self.line(updates, [y for _, y in points], 0, updates[-1], color)
         self.points([mark for item in base for mark in _interval(item)], color, "│")
         self.points(points, color, "●")
-        set_axes(self.plt, self.size, 0, updates[-1], top_of_share(highest))
+        self.set_axes(0, updates[-1], top_of_share(highest))
 
     def _draw_held_out(self, first: int, last: int, colors: CurveColors) -> float:
         """Draw accuracies as points and their 95 % intervals as lines; return the highest point."""

@@ -58,7 +58,6 @@ class Dashboard(View):
 
     MODE = "dashboard"
     SCROLLED = "#now"
-    _verdict = _news = ""
     DEFAULT_CSS = """
     Dashboard #running { height: 1fr; }
     Dashboard #news { max-height: 3; padding: 0 1; color: $text-success; display: none; }
@@ -119,12 +118,12 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
     _part: Curves | None = None
 
     def content(self) -> ComposeResult:
-        yield Static(id="news", markup=False)
+        yield Steady(id="news")
         with ContentSwitcher(initial="waiting", id="running"):
             yield Static(id="waiting", markup=False)
             with VerticalScroll(id="now", can_focus=False):
                 yield Steady(id="progress")
-                yield Static(id="verdict", markup=False)
+                yield Steady(id="verdict")
                 with Horizontal(id="charts"):
                     yield CurvesPlot(id="curves", classes="panel")
                     with VerticalScroll(id="by_task", classes="panel", can_focus=False):
@@ -226,13 +225,9 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
             self.query_one("#progress", Steady).put(line, layout=bool(change & Change.STANDING))
         if change & (Change.ROUND | Change.STATUS):
             mood, sentences = texts.is_it_working(state.history, state.status)
-            text = f"{MOODS[mood]} Is it working? {sentences}"
-            if text != self._verdict:
-                # The height may change, which lays out the whole screen again.
-                verdict = self.query_one("#verdict", Static)
-                verdict.set_classes(f"-{mood}")
-                verdict.update(text)
-                self._verdict = text
+            verdict = self.query_one("#verdict", Steady)
+            verdict.set_classes(f"-{mood}")
+            verdict.put(f"{MOODS[mood]} Is it working? {sentences}")
             stacked = self.has_class("-stacked")
             lines = 100 if stacked else TALL_LINES if self.app.size.height >= TALL else LINES
             colors = curve_colors(self.app.current_theme)
@@ -244,11 +239,9 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
 
     def _show_news(self) -> None:
         """Show what was learned while nobody looked, until another screen is shown."""
-        if self.sapo.news != self._news:
-            self._news = self.sapo.news
-            widget = self.query_one("#news", Static)
-            widget.set_class(bool(self._news), "-some")
-            widget.update(f"{self._news}. Key 8 shows more.")
+        news = self.query_one("#news", Steady)
+        news.set_class(bool(self.sapo.news), "-some")
+        news.put(f"{self.sapo.news}. Key 8 shows more.")
 
     def on_screen_suspend(self) -> None:
         self.sapo.news = ""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
+from sapo_edge.control.event_words import describe_moment
 from sapo_edge.plain import counted, duration, energy, printable, size
 from sapo_edge.swarm.status import describe_search
 from sapo_edge.tui.look.themes import CurveColors
@@ -146,7 +147,7 @@ def _without_evaluations(history: History, informative: str) -> tuple[str, str]:
     parts = []
     if history.held_out:
         only = history.held_out[0]
-        parts.append(f"held-out {only.accuracy:.2f} {f'after round {only.round}' if only.round else 'before training'}")
+        parts.append(f"held-out {only.accuracy:.2f} {describe_moment(only.round)}")
     if rounds < ENOUGH_ROUNDS:
         return "early", "; ".join([*parts, f"too early to tell after {counted(rounds, 'round')}"])
     own = history.curves.own

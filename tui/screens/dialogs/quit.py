@@ -95,7 +95,7 @@ def leave(app: SapoApp) -> None:
         return
     if not _runs(app):
         app.exit(ExitCode.DONE)
-    elif any(worker.group == GROUP and not worker.is_finished for worker in app.workers):
+    elif app.busy(GROUP):
         _keep(app)
     else:
         app.run_worker(_leave(app), name="quit", exclusive=True, group=GROUP)

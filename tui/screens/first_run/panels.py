@@ -19,8 +19,6 @@ from sapo_edge.tui.screens.first_run.choices import OneOf, Stepper
 from sapo_edge.tui.widgets.inputs import MAX_INVITE, InviteInput, in_one_line
 from sapo_edge.tui.widgets.small import Waiting
 
-PREFIX = "sapo://"
-"""The start of every invite."""
 ROOMY_COLUMNS, ROOMY_LINES = 100, 34
 """Size of a terminal that has room for whole sentences."""
 
@@ -56,8 +54,6 @@ GAIN = ("to chat with, or to export", "to chat with here, or to export to other 
 """What the user can do with what is learned, on one line and in full."""
 GAIN_COLUMNS = 66
 """Width from which it is said."""
-OF_SWARM = "what its swarm learns"
-"""What is learned in a swarm that one is invited to."""
 COST = (
     "all of the processor: warmth, noise, power",
     "the processor works all the time: the machine gets warm, its fan may run, and it takes more power",
@@ -222,7 +218,7 @@ class Plan(Vertical):
 
     def _taught(self, index: int) -> str:
         if self._what.disabled:
-            return OF_SWARM
+            return "what its swarm learns"
         return SKILL_WORDS.get(self._offered[index], "questions of your own")
 
     def check(self) -> None:

@@ -18,7 +18,7 @@ from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.launcher import Choices, Consent, Finding, Findings, Launcher
 from sapo_edge.tui.screens.first_run.choices import OneOf, Stepper
-from sapo_edge.tui.screens.first_run.panels import PREFIX, Company, FoundRow, Plan
+from sapo_edge.tui.screens.first_run.panels import Company, FoundRow, Plan
 from sapo_edge.tui.widgets.dialog import WorkDialog
 from sapo_edge.tui.widgets.footer import KeyFooter
 from sapo_edge.tui.widgets.small import Tick, Waiting
@@ -241,7 +241,7 @@ offered where a service manager answers, and not for a run of so many rounds.
 
     def on_paste(self, event: Paste) -> None:
         """Put a pasted invite into its input, wherever the focus is; anything, if an invite is asked for."""
-        if event.text.strip().startswith(PREFIX) or self.query_one(Company).network == "invite":
+        if event.text.strip().startswith("sapo://") or self.query_one(Company).network == "invite":
             event.stop()
             self.query_one(Company).choose("invite", event.text)
             self.query_one(Input).focus()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -10,11 +11,11 @@ from typing import ClassVar
 from rich.text import Text
 
 from sapo_edge.state.log_reader import Place
-from sapo_edge.tui.node.records import MAX_RAW, Record, format_raw
+from sapo_edge.tui.node.records import MAX_RAW, Record
 from sapo_edge.tui.widgets.cursor_list import Column, CursorList
 
 
-class LogList(CursorList):
+class LogList(CursorList[Record]):
     """Records, oldest first, with the cursor at the newest while `following`; a case-folded `search` is marked."""
 
     OPENS_ON_CLICK = False
@@ -25,45 +26,38 @@ class LogList(CursorList):
         Column("text", "record", 0),
     )
 
-    records: Sequence[Record] = ()
     following = True
     search = ""
-
-    @property
-    def record(self) -> Record | None:
-        return self.records[self.cursor] if self.records else None
 
     def show(self, records: Sequence[Record], *, keep_view: bool = True) -> None:
         """Show other records. The cursor stays at the end if that is followed, else on its record or the one before.
 
         The rows in view stay where they are, or without `keep_view` the cursor is scrolled into view.
         """
-        place: Place = (0, 0) if self.record is None else self.record.place
-        self.records = records
+        place: Place = (0, 0) if self.chosen is None else self.chosen.place
         index = max(0, bisect_right(records, place, key=lambda record: record.place) - 1)
         if self.following:
-            self.take(len(records), cursor=len(records) - 1)
+            self.take(records, cursor=len(records) - 1)
         elif keep_view:
-            self.take(len(records), shift=index - self.cursor)
+            self.take(records, shift=index - self.cursor)
         else:
-            self.take(len(records), cursor=index)
+            self.take(records, cursor=index)
 
     def follow(self, on: bool) -> None:
         if on:
-            self.go(self.count - 1)
+            self.go(len(self.rows) - 1)
         self.following = on
 
     def go(self, index: int) -> None:
         super().go(index)
-        self.following = self.cursor >= self.count - 1
+        self.following = self.cursor >= len(self.rows) - 1
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
         if new_value < min(old_value, self.max_scroll_y):
             self.following = False
 
-    def cell(self, index: int, key: str) -> tuple[str, str]:
-        record = self.records[index]
+    def cell(self, record: Record, key: str) -> tuple[str, str]:
         style = {"warning": "warn", "error": "bad", "debug": "muted"}.get(record.level, "")
         match key:
             case "time":
@@ -81,7 +75,8 @@ def whole_text(record: Record, query: str = "") -> Text:
     """A record with all its lines, an event with one field a line; the case-folded query is marked."""
     when = record.local_time("%Y-%m-%d %H:%M:%S %Z") or "no time"
     about = "  ·  ".join(filter(None, (when, record.level or "no level", record.source, record.thread)))
-    text = Text.assemble((f"{about}\n", "dim"), f"{record.text}\n\n", format_raw(record), overflow="fold")
+    raw = record.raw if record.event is None else json.dumps(record.event, indent=2)
+    text = Text.assemble((f"{about}\n", "dim"), f"{record.text}\n\n", raw, overflow="fold")
     if record.cut:
         text.append(f"\nCut after {MAX_RAW} characters: the file has the rest.", "dim")
     if query:

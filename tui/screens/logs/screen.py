@@ -12,7 +12,6 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import ScreenResume
-from textual.timer import Timer
 from textual.widgets import Input, Static
 
 from sapo_edge.errors import SapoError
@@ -63,7 +62,6 @@ only errors. `/` searches the whole log, older files included, and marks matches
 `Shift+F3` further down.
 """
 
-    _timer: Timer | None = None
     _level = Level.ALL
     _query = _fault = ""
     _reading = False
@@ -85,13 +83,11 @@ only errors. `/` searches the whole log, older files included, and marks matches
         self._timer = self.set_interval(POLL_SECONDS, self._poll, pause=True)
 
     def on_screen_resume(self, event: ScreenResume) -> None:
-        if self._timer is not None:
-            self._timer.resume()
+        self._timer.resume()
         self._poll()
 
     def on_screen_suspend(self) -> None:
-        if self._timer is not None:
-            self._timer.pause()
+        self._timer.pause()
 
     def node_changed(self, change: Change) -> None:
         """Without a log, say what to do: it depends on whether a node runs."""
@@ -110,7 +106,7 @@ only errors. `/` searches the whole log, older files included, and marks matches
             self._fault = f"{printable(error.message)}\n\nTo see it here, {printable(error.remedy)}."
         finally:
             self._reading = False
-        if changed and self.is_mounted:
+        if changed:
             self._show_records()
 
     def _show_records(self, *, keep_view: bool = True) -> None:
@@ -121,7 +117,7 @@ only errors. `/` searches the whole log, older files included, and marks matches
     @on(LogList.Moved)
     def _update_frame(self) -> None:
         """Show the record under the cursor; say in the frame what is listed, or in the list why nothing is."""
-        lines, record = self._lines, self._lines.record
+        lines, record = self._lines, self._lines.chosen
         title = ["Log" if self._level is Level.ALL else f"Log: {self._level}"]
         if self._query:
             title.append(f"search: {self._query}")
@@ -147,8 +143,6 @@ only errors. `/` searches the whole log, older files included, and marks matches
         remedy = "\n\nPress s to start one." if self.sapo.state.standing is Standing.ENDED else ""
         return f"{reason}{remedy}\n\n{printable(self.reader.path)}"
 
-    # Keys.
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if action == "leave":
             return self.is_mounted and (self.has_class("-open") or self._find_line.is_open or bool(self._query))
@@ -167,14 +161,14 @@ only errors. `/` searches the whole log, older files included, and marks matches
         self._show_records(keep_view=False)
 
     def action_copy(self) -> None:
-        record, selected = self._lines.record, self.get_selected_text()
+        record, selected = self._lines.chosen, self.get_selected_text()
         if text := selected or ("" if record is None else record.raw):
             self.app.copy_to_clipboard(text)
             self.notify("the selected text is copied" if selected else "the record is copied")
 
     @on(LogList.Opened)
     def action_open(self) -> None:
-        if self._lines.record is not None or self.has_class("-open"):
+        if self._lines.chosen is not None or self.has_class("-open"):
             self.toggle_class("-open")
             self.query_one("#record" if self.has_class("-open") else "#lines").focus()
             self.refresh_bindings()
@@ -224,9 +218,9 @@ only errors. `/` searches the whole log, older files included, and marks matches
 
     def _find(self, *, up: bool, with_current: bool = False) -> None:
         lines = self._lines
-        indices = range(len(lines.records))
+        indices = range(len(lines.rows))
         candidates = indices[: lines.cursor + with_current][::-1] if up else indices[lines.cursor + 1 :]
-        index = next((index for index in candidates if lines.records[index].matches(lines.search)), None)
+        index = next((index for index in candidates if lines.rows[index].matches(lines.search)), None)
         if index is None:
             self.notify(f"no match further {'up; Shift+F3 looks further down' if up else 'down; F3 looks further up'}")
         else:

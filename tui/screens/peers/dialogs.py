@@ -187,12 +187,7 @@ class SwarmChange(WorkDialog):
 
     def body(self) -> ComposeResult:
         yield Static(self.about, id="about", markup=False)
-        yield from self.field()
         yield JobLine(id="doing")
-
-    def field(self) -> ComposeResult:
-        """What is typed into, if anything is."""
-        yield from ()
 
     def begin(self, *arguments: str, text: str = "") -> None:
         line = self.query_one(JobLine)
@@ -217,10 +212,12 @@ class Join(SwarmChange):
     HELP_TEXT = "An **invite** joins at once. A **code** needs the other side, whose window waits for it meanwhile."
     BUTTONS: ClassVar = {"join": ("Join", "join"), "close": ("Cancel", "leave")}
     AUTO_FOCUS = "#pasted"
-    heading, about, doing = "Join a swarm", JOIN, "joining"
+    heading, doing = "Join a swarm", "joining"
 
-    def field(self) -> ComposeResult:
+    def body(self) -> ComposeResult:
+        yield Static(JOIN, id="about", markup=False)
         yield InviteInput(placeholder="sapo://join/... or a code", max_length=MAX_INVITE, id="pasted", compact=True)
+        yield JobLine(id="doing")
 
     def on_paste(self, event: Paste) -> None:
         """Take a text that is pasted anywhere, broken into lines or not."""

@@ -11,7 +11,7 @@ from sapo_edge.tui.widgets.cursor_list import Column, CursorList
 Peer = Mapping[str, Any]
 
 
-class PeerList(CursorList):
+class PeerList(CursorList[Peer]):
     """One peer a line. The cursor stays on its peer when the order changes."""
 
     OPENS_ON_CLICK = False
@@ -27,31 +27,24 @@ class PeerList(CursorList):
         Column("address", "address", 28, needs=96),
     )
 
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self.sorted_by, self.descending = "since", True
-        self._peers: list[Peer] = []
-        self._now = 0.0
-
-    @property
-    def chosen(self) -> Peer | None:
-        return self._peers[self.cursor] if self._peers else None
+    sorted_by, descending = "since", True
+    _now = 0.0
 
     def show(self, peers: Sequence[Peer], now: float) -> None:
         """Show the connected peers of a status, which is of `now`, in Unix seconds."""
         chosen = self.chosen
         self._now = now
-        self._peers = sorted(peers, key=lambda peer: str(peer.get("peer_id")))
-        self._peers.sort(key=lambda peer: _value(peer, self.sorted_by, now), reverse=self.descending)
-        ids = [peer.get("peer_id") for peer in self._peers]
+        ordered = sorted(peers, key=lambda peer: str(peer.get("peer_id")))
+        ordered.sort(key=lambda peer: _value(peer, self.sorted_by, now), reverse=self.descending)
+        ids = [peer.get("peer_id") for peer in ordered]
         cursor = ids.index(chosen.get("peer_id")) if chosen and chosen.get("peer_id") in ids else self.cursor
-        self.take(len(self._peers), cursor=None if cursor == self.cursor else cursor)
+        self.take(ordered, cursor=None if cursor == self.cursor else cursor)
 
     def sort_by(self, key: str) -> None:
         # The largest numbers are of interest, but names from A.
         self.descending = not self.descending if key == self.sorted_by else key not in ("name", "direction", "address")
         self.sorted_by = key
-        self.show(self._peers, self._now)
+        self.show(self.rows, self._now)
         self.show_cursor()
 
     def sort_by_next(self) -> None:
@@ -64,8 +57,7 @@ class PeerList(CursorList):
             return column.title
         return f"{column.title}{'▼' if self.descending else '▲'}"
 
-    def cell(self, index: int, key: str) -> tuple[str, str]:
-        peer = self._peers[index]
+    def cell(self, peer: Peer, key: str) -> tuple[str, str]:
         match key:
             case "name":
                 return printable(peer.get("name", ""))[:80], "" if peer.get("subscribed") else "muted"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
-from textual import work
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -169,12 +169,6 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         elif self._next is not None and self.sapo.state.standing is not Standing.ATTACHED:
             self.notify(f"The next node: {card_text(self._next)}.", markup=False)
 
-    def on_cursor_list_moved(self) -> None:
-        self._show_details()
-
-    def on_cursor_list_opened(self) -> None:
-        self.action_details()
-
     def on_cursor_list_head_clicked(self, message: CursorList.HeadClicked) -> None:
         self.peers.sort_by(message.key)
 
@@ -190,6 +184,7 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
             return True if self.is_mounted and self.peers.chosen is not None else None
         return True
 
+    @on(CursorList.Opened)
     def action_details(self) -> None:
         if self.has_class("-open"):
             self.action_back()
@@ -224,6 +219,7 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
             self.app.copy_to_clipboard(text)
             self.notify(f"copied {text[:60]}", timeout=3, markup=False)
 
+    @on(CursorList.Moved)
     def _show_details(self) -> None:
         peer = self.peers.chosen
         if peer is not None:

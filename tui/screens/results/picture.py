@@ -108,18 +108,16 @@ def draw_run(run: RunReport, learned: Report | None, history: Mapping[str, Any])
     subtitle = [" · ".join(filter(None, parts)), *lines[:1], " · ".join(lines[1:3])]
     tasks = () if learned is None else learned.tasks
     title = "What a small model learned on one computer"
-    return draw(History.from_reply(history), title, subtitle, curve_colors(DARK), tasks)
+    return draw(History.from_reply(history), title, subtitle, tasks)
 
 
-def draw(
-    history: History, title: str, subtitle: Sequence[str], colors: CurveColors, tasks: Sequence[TaskCourse] = ()
-) -> list[Shape]:
+def draw(history: History, title: str, subtitle: Sequence[str], tasks: Sequence[TaskCourse] = ()) -> list[Shape]:
     """Draw own and others' rewards as lines, and held-out accuracy as points with their 95 % intervals.
 
     The history has at least one round. Of the subtitle three lines are drawn, whose ends may be cut off. The tasks'
     right answers are listed beside the plot.
     """
-    right = TASKS - 60 if tasks else RIGHT
+    right, colors = TASKS - 60 if tasks else RIGHT, curve_colors(DARK)
     last = max(1, history.last_round, *(evaluation.round for evaluation in history.held_out))
     pixels = (right - LEFT) / last
     return [

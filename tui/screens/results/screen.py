@@ -201,9 +201,9 @@ an experiment.
         if self._outcome is None:
             return
         shapes = draw_run(self._outcome.report, self._report, self._outcome.history)
-        self.sapo.save_text(to_svg(shapes), f"{PICTURE}.svg")
+        self.sapo.save(to_svg(shapes).encode(), f"{PICTURE}.svg")
         if (png := to_png(shapes)) is not None:
-            self.sapo.save_bytes(png, f"{PICTURE}.png")
+            self.sapo.save(png, f"{PICTURE}.png")
 
     def action_copy(self) -> None:
         if self._report is not None:

@@ -65,8 +65,7 @@ class RolloutBrowser(Vertical):
 
     @property
     def chosen(self) -> Row | None:
-        rows, cursor = self.pages.rows, self.list.cursor
-        return rows[cursor] if cursor < len(rows) else None
+        return self.list.chosen
 
     @property
     def searching(self) -> bool:

@@ -10,7 +10,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.message import Message
 from textual.widgets import Static
 
 from sapo_edge.plain import counted, format_time, printable
@@ -48,7 +47,7 @@ class Reply:
         return "ended" if self.ended else "cut off"
 
 
-class AnswerList(CursorList, can_focus=False):
+class AnswerList(CursorList[Reply], can_focus=False):
     COLUMNS: ClassVar[tuple[Column, ...]] = (
         Column("number", "#", 3, right=True),
         Column("reward", "reward", 6, right=True),
@@ -58,14 +57,7 @@ class AnswerList(CursorList, can_focus=False):
     )
     OPENS_ON_CLICK = False
 
-    _answers: Sequence[Reply] = ()
-
-    def show(self, answers: Sequence[Reply], chosen: int) -> None:
-        self._answers = answers
-        self.take(len(answers), cursor=chosen)
-
-    def cell(self, index: int, key: str) -> tuple[str, str]:
-        reply = self._answers[index]
+    def cell(self, reply: Reply, key: str) -> tuple[str, str]:
         match key:
             case "number":
                 return str(reply.number), "muted"
@@ -100,15 +92,10 @@ class RolloutDetail(Vertical, can_focus=True):
         Binding("pagedown,ctrl+d,space", "read(1)", "Scroll the answer down", show=False, id="rollout.read_down"),
     ]
 
-    class Changed(Message):
-        """Other answers are shown, so other keys may work."""
-
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self.order: Order = "best"
-        self.row: Row | None = None
-        self.answers: list[Reply] = []
-        self._chosen = 0
+    order: Order = "best"
+    row: Row | None = None
+    answers: Sequence[Reply] = ()
+    _chosen = 0
 
     def compose(self) -> ComposeResult:
         yield Static(id="title", markup=False)
@@ -137,14 +124,12 @@ class RolloutDetail(Vertical, can_focus=True):
         self.fail("loading ...")
 
     def fail(self, reason: str) -> None:
-        self.answers, self._chosen = [], 0
-        self.query_one(AnswerList).show([], 0)
+        self.answers, self._chosen = (), 0
+        self.query_one(AnswerList).take((), cursor=0)
         self.query_one("#reading").border_title = ""
         self.query_one("#text", Static).update(Content.styled(reason, "dim"))
-        self.post_message(self.Changed())
 
-    def show(self, row: Row, question: object, ground_truth: object, answers: Sequence[Reply]) -> None:
-        self.row = row
+    def show(self, question: object, ground_truth: object, answers: Sequence[Reply]) -> None:
         self.query_one("#question", Static).update(question_text(question, ground_truth))
         self.query_one("#asked").scroll_to(y=0, animate=False)
         self.answers, self._chosen = sort_answers(answers, self.order), 0
@@ -163,8 +148,8 @@ class RolloutDetail(Vertical, can_focus=True):
 
     def on_cursor_list_moved(self, message: CursorList.Moved) -> None:
         message.stop()
-        if self.answers and message.list.cursor != self._chosen:
-            self._chosen = message.list.cursor
+        if self.answers and (cursor := self.query_one(AnswerList).cursor) != self._chosen:
+            self._chosen = cursor
             self._show_text()
 
     def on_cursor_list_opened(self, message: CursorList.Opened) -> None:
@@ -186,9 +171,8 @@ class RolloutDetail(Vertical, can_focus=True):
         if self.answers:
             answers = self.query_one(AnswerList)
             answers.styles.height = max(2, min(len(self.answers) + 1, self.size.height // 3))
-            answers.show(self.answers, self._chosen)
+            answers.take(self.answers, cursor=self._chosen)
             self._show_text()
-        self.post_message(self.Changed())
 
     def _update_title(self) -> None:
         if self.row is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from rich.cells import cell_len
@@ -19,7 +19,7 @@ NARROW = 60
 ORIGINS = {"any": "own and others", "own": "own only", "external": "others only"}
 
 
-class RolloutList(CursorList):
+class RolloutList(CursorList[Row]):
     COLUMNS: ClassVar[tuple[Column, ...]] = (
         Column("round", "round", 6, right=True),
         Column("own", "made", 5),
@@ -33,26 +33,19 @@ class RolloutList(CursorList):
         Column("question", "question", 0, middle=True),
     )
 
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self._rows: Sequence[Row] = ()
-        self._ends: dict[str, tuple[str, str]] = {}
+    _ends: Mapping[str, tuple[str, str]] = {}
 
     def show(self, rows: Sequence[Row], *, cursor: int | None = None) -> None:
-        self._rows = rows
         questions: dict[str, list[str]] = {}
         for row in rows:
             questions.setdefault(row.entry, []).append(row.question)
         self._ends = {entry: shared_ends(texts) for entry, texts in questions.items()}
-        self.take(len(rows), cursor=cursor)
+        self.take(rows, cursor=cursor)
 
     def distinct(self, row: Row) -> str:
         return without_ends(row.question, self._ends.get(row.entry, ("", "")))
 
-    def cell(self, index: int, key: str) -> tuple[str, str]:
-        if index >= len(self._rows):
-            return "", ""
-        row = self._rows[index]
+    def cell(self, row: Row, key: str) -> tuple[str, str]:
         match key:
             case "round":
                 return str(row.key[0]), "muted"

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import ClassVar
 
-from textual import work
+from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -117,15 +117,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         self._to_list()
         self.browser.filter(Filter(author=author, name=name))
 
-    def on_cursor_list_opened(self, message: CursorList.Opened) -> None:
-        self.action_open()
-
-    def on_rollout_detail_changed(self) -> None:
-        """Update the footer: other keys work now."""
-        self.refresh_bindings()
-
-    # Keys.
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if not self.has_widgets:
             return True
@@ -137,6 +128,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
             return self.page != "browser"
         return True
 
+    @on(CursorList.Opened)
     def action_open(self) -> None:
         if self.browser.chosen is None:
             return
@@ -242,4 +234,4 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         # Escaping thousands of control characters takes a while.
         answers = await asyncio.to_thread(parse_answers, rollout["answers"])
         self._question = str(rollout["question"])
-        self.detail.show(row, rollout["question"], rollout["ground_truth"], answers)
+        self.detail.show(rollout["question"], rollout["ground_truth"], answers)

@@ -160,7 +160,7 @@ round.
     def _other(self) -> RunView | None:
         """The run to compare with: the marked one, or any other if that is under the cursor."""
         chosen = self.list.chosen
-        others = [run for run in self.list.runs if run is not chosen]
+        others = [run for run in self.list.rows if run is not chosen]
         marked = [run for run in others if run.name == self._compared]
         return next(iter((*marked, *others)), None)
 
@@ -171,8 +171,6 @@ round.
         message.stop()
         self._compare()
         self.refresh_bindings()
-
-    # Keys.
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if not self.has_widgets:
@@ -188,7 +186,7 @@ round.
     def action_mark(self) -> None:
         if (run := self.list.chosen) is not None:
             self._compared = run.name
-            self.list.show(self.list.runs, run.name)
+            self.list.show(self.list.rows, run.name)
             self._compare()
 
     def action_view(self) -> None:
@@ -208,7 +206,7 @@ round.
     async def action_new(self) -> None:
         from sapo_edge.state.runs import unused
 
-        proposed = unused([run.name for run in self.list.runs])
+        proposed = unused([run.name for run in self.list.rows])
         ask = Ask("A new run beside the old one", NEW, proposed, problem=self._wrong_name)
         if name := await self.app.push_screen_wait(ask):
             await self._change("new", name)
@@ -219,7 +217,7 @@ round.
             name = check_run_name(text.strip())
         except ConfigError as error:
             return printable(error)
-        return f"there is a run {name} already" if name in [run.name for run in self.list.runs] else ""
+        return f"there is a run {name} already" if name in [run.name for run in self.list.rows] else ""
 
     @work(group="runs-change")
     async def action_use(self) -> None:

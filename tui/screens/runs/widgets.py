@@ -13,13 +13,13 @@ from sapo_edge.plain import format_time, printable
 from sapo_edge.tui.look.themes import curve_colors
 from sapo_edge.tui.node.history import History
 from sapo_edge.tui.widgets.cursor_list import Column, CursorList
-from sapo_edge.tui.widgets.plot import NO_ROUND, RoundsPlot, set_axes, top_of_share
+from sapo_edge.tui.widgets.plot import NO_ROUND, RoundsPlot, top_of_share
 
 if TYPE_CHECKING:
     from sapo_edge.control.runs import RunView
 
 
-class RunList(CursorList):
+class RunList(CursorList["RunView"]):
     """One run a line: ● goes on, = is the one to compare with."""
 
     COLUMNS: ClassVar[tuple[Column, ...]] = (
@@ -31,21 +31,15 @@ class RunList(CursorList):
         Column("model", "model", 0),
     )
 
-    runs: Sequence[RunView] = ()
     compared = ""
 
     def show(self, runs: Sequence[RunView], compared: str) -> None:
-        cursor = None if self.runs else next((place for place, run in enumerate(runs) if run.current), 0)
-        self.runs, self.compared = runs, compared
+        cursor = None if self.rows else next((place for place, run in enumerate(runs) if run.current), 0)
+        self.compared = compared
         self.styles.height = len(runs) + 1
-        self.take(len(runs), cursor=cursor)
+        self.take(runs, cursor=cursor)
 
-    @property
-    def chosen(self) -> RunView | None:
-        return self.runs[self.cursor] if self.cursor < len(self.runs) else None
-
-    def cell(self, index: int, key: str) -> tuple[str, str]:
-        run = self.runs[index]
+    def cell(self, run: RunView, key: str) -> tuple[str, str]:
         match key:
             case "mark":
                 return f"{'●' if run.current else ' '}{'=' if run.name == self.compared else ' '}", "good"
@@ -96,5 +90,5 @@ class RunsPlot(RoundsPlot):
             rewards = self.line(history.curves.round, history.curves.own, 0, last, color)
             self.points(accuracies, color, mark)
             highest = max(highest, rewards, *(accuracy for _, accuracy in accuracies))
-        set_axes(self.plt, self.size, 0, last, top_of_share(highest))
+        self.set_axes(0, last, top_of_share(highest))
         return super().render()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -70,12 +71,10 @@ continues from there.
 ones. `v` lists the settings for research, too; the search (`/`) always finds them.
 """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._rows: list[SettingRow] = []
-        self._node_has: dict[str, Any] = {}
-        self._search = ""
-        self._advanced = False
+    _rows: Sequence[SettingRow] = ()
+    _node_has: Mapping[str, Any] = {}
+    _search = ""
+    _advanced = False
 
     def content(self) -> ComposeResult:
         with ContentSwitcher(initial="both", id="parts"):
@@ -108,8 +107,6 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
             with contextlib.suppress(SapoError):
                 node_has = dict((await self.sapo.request("settings"))["all"])
         self._node_has = node_has
-        if not self.is_mounted:
-            return
         self.query_one("#wrong", Static).update(problem)
         self.query_one("#parts", ContentSwitcher).current = "wrong" if problem else "both"
         self._show()

@@ -40,12 +40,10 @@ class SettingList(OptionList, inherit_bindings=False):
     }
     """
 
-    def __init__(self, *, id: str) -> None:
-        super().__init__(id=id)
-        self._rows: dict[str, SettingRow] = {}
-        self._node_has: Mapping[str, Any] = {}
-        self._search = ""
-        self._advanced = False
+    _rows: Mapping[str, SettingRow] = {}
+    _node_has: Mapping[str, Any] = {}
+    _search = ""
+    _advanced = False
 
     @property
     def row(self) -> SettingRow | None:

@@ -15,7 +15,7 @@ from textual.widgets import Input, Static, TextArea
 
 from sapo_edge.plain import printable
 from sapo_edge.state.durable import write_atomically
-from sapo_edge.tui.node.launcher import JobResult, Launcher
+from sapo_edge.tui.node.launcher import JobResult
 from sapo_edge.tui.widgets.dialog import Dialog, WorkDialog, typed_path
 from sapo_edge.tui.widgets.job_line import JobLine
 
@@ -40,10 +40,8 @@ class NewQuestions(WorkDialog):
     AUTO_FOCUS = "#path"
     heading = "Your own questions"
 
-    def __init__(self, launcher: Launcher) -> None:
-        super().__init__(launcher)
-        self.file = self.questions = ""
-        self.written = False
+    file = questions = ""
+    written = False
 
     def body(self) -> ComposeResult:
         yield Static(NEW, id="about", markup=False)

@@ -139,9 +139,8 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         self.refresh_bindings()
 
     def _say(self, text: Text) -> None:
-        if self.is_mounted:
-            self.query_one("#words", Static).update(text)
-            self.query_one("#told").scroll_home(animate=False)
+        self.query_one("#words", Static).update(text)
+        self.query_one("#told").scroll_home(animate=False)
 
     @work(group="tasks-ask", exclusive=True)
     async def action_new(self) -> None:
