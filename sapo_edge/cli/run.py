@@ -117,7 +117,7 @@ def _run_node(workspace: Workspace, functions: Mapping[str, Function], not_agree
             yield _print_event if as_json else narrator
 
     def log(file: Path) -> AbstractContextManager[None]:
-        logs.configure(file=file, stderr=False)
+        logs.configure(file)
         return nullcontext()
 
     def describe(source: TaskSource) -> None:
