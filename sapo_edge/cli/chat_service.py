@@ -62,21 +62,18 @@ class ChatService:
                 raise Cancelled
             self._write(id=number, **asdict(piece))
 
-        def remembered() -> int:
-            return len(conversation.memory.exchanges)
-
+        end = {"finished": True, "cancelled": False, "forgotten": 0}
         try:
-            forgotten = conversation.ask(
+            end["forgotten"] = conversation.ask(
                 request["ask"], task=request["task"], temperature=request["temperature"], show=show,
                 follow=request["follow"], again=request["again"],
             )  # fmt: skip
         except Cancelled:
-            self._finish(number, {"finished": True, "cancelled": True, "forgotten": 0, "remembered": remembered()})
+            end["cancelled"] = True
         except SapoError as error:
             self._finish(number, {"error": _describe_error(error)})
-        else:
-            end = {"finished": True, "cancelled": False, "forgotten": forgotten, "remembered": remembered()}
-            self._finish(number, end)
+            return
+        self._finish(number, {**end, "remembered": len(conversation.memory.exchanges)})
 
     def _finish(self, number: int | str, message: Mapping[str, Any]) -> None:
         with self._lock:
