@@ -111,8 +111,7 @@ def _run_node(workspace: Workspace, functions: Mapping[str, Function], not_agree
 
     @contextmanager
     def watch(store: Store) -> Iterator[Receiver]:
-        with Narrator(workspace.settings.rounds) as narrator:
-            narrator.known_base(next(iter(store.journal.held_out_course() or ()), None))
+        with Narrator(workspace.settings.rounds, store.journal.held_out_course()) as narrator:
             StopSignals(stop, narrator.say).install()
             yield _print_event if as_json else narrator
 

@@ -333,8 +333,7 @@ def _train(
             if not show:
                 yield lambda event: None
                 return
-            with Narrator(done + rounds) as narrator:
-                narrator.known_base(next(iter(store.journal.held_out_course() or ()), None))
+            with Narrator(done + rounds, store.journal.held_out_course()) as narrator:
                 yield narrator
 
     # Called while the node pauses, too, when this thread has no events of its own.
