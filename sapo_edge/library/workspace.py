@@ -36,14 +36,6 @@ STATE_SETTINGS = ("model", "rank", "alpha", "seed")
 """Settings that belong to a state directory, beside the manifest."""
 
 
-def keep_silent(_text: str) -> None:
-    """Say nothing."""
-
-
-def _watch_nothing(_name: str) -> AbstractContextManager[Callable[[int, int], None] | None]:
-    return nullcontext()
-
-
 @dataclass(frozen=True)
 class Listener:
     """Who hears what takes time.
@@ -53,8 +45,10 @@ class Listener:
             all, if anything.
     """
 
-    say: Callable[[str], None] = keep_silent
-    watch_download: Callable[[str], AbstractContextManager[Callable[[int, int], None] | None]] = _watch_nothing
+    say: Callable[[str], None] = lambda text: None
+    watch_download: Callable[[str], AbstractContextManager[Callable[[int, int], None] | None]] = lambda name: (
+        nullcontext()
+    )
 
 
 def printing(say: Callable[[str], None]) -> Listener:
