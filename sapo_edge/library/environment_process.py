@@ -60,8 +60,8 @@ def main(name: str, arguments: str) -> None:
     reply({"tasks": len(tasks)})
     for request in _requests(requests):
         if request == "rows":
-            for question, task in tasks.items():
-                reply(_row(question, task))
+            for task in tasks.values():
+                reply(_row(task))
             reply(None)
             continue
         question, text = request
@@ -142,7 +142,7 @@ def question_of(task: Any) -> str:
     return str(tidy(next((turn["content"] for turn in reversed(turns_of(task)) if turn["role"] == "user"), "")))
 
 
-def _row(question: str, task: Any) -> dict[str, Any]:
+def _row(task: Any) -> dict[str, Any]:
     """A row of columns that an import understands."""
     turns, fields = turns_of(task), task.data.model_dump(mode="json")
     expected = next((fields[name] for name in TEXTS if isinstance(fields.get(name), str | int | float)), "")
