@@ -15,7 +15,7 @@ from sapo_edge.cli.options import Home
 from sapo_edge.errors import ConfigError
 from sapo_edge.library.workspace import storable
 from sapo_edge.plain import narrate, size
-from sapo_edge.state.durable import reported
+from sapo_edge.state.durable import read_bounded, reported
 from sapo_edge.state.paths import Paths
 
 MAX_BYTES = 64 * 1024
@@ -75,11 +75,9 @@ def read_plan(file: Path | None, flags: Mapping[str, str | None]) -> Plan:
     """The plan of a file, with what flags or the environment say instead."""
     values: dict[str, object] = {}
     if file is not None:
-        with reported("read", file, "name another file"), file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
         try:
-            if len(data) > MAX_BYTES:
-                raise ValueError(f"it has more than {MAX_BYTES} bytes")
+            with reported("read", file, "name another file"):
+                data = read_bounded(file, MAX_BYTES)
             values = tomllib.loads(data.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{file} can't be used: {error or 'nested too deep'}", "correct it") from error
