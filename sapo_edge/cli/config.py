@@ -18,8 +18,6 @@ from sapo_edge.plain import narrate
 from sapo_edge.state.durable import make_private_directory, reported, write_atomically
 from sapo_edge.state.paths import Paths
 
-_EDITOR = "notepad" if os.name == "nt" else "vi"
-
 app = typer.Typer(no_args_is_help=True, help="Show, change and check the settings.")
 
 
@@ -78,7 +76,7 @@ def edit(home: Home = None) -> None:
 def _editor() -> list[str]:
     named = [os.environ.get(name, "") for name in ("VISUAL", "EDITOR")]
     try:
-        return next((words for text in named if (words := shlex.split(text))), [_EDITOR])
+        return next((words for text in named if (words := shlex.split(text))), ["notepad" if os.name == "nt" else "vi"])
     except ValueError as error:
         raise ConfigError(f"VISUAL or EDITOR can't be read: {error}", "set EDITOR to an editor") from error
 

@@ -22,7 +22,6 @@ SPACE_MARGIN = 16 * 1024 * 1024
 
 _FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 _ELSEWHERE = "use --home to keep state elsewhere"
-_FULL_REMEDY = f"free some space on that disk, or {_ELSEWHERE}"
 
 
 def is_disk_full(error: BaseException, directory: Path) -> bool:
@@ -67,7 +66,7 @@ def check_space(directory: Path, needed: int) -> None:
     if free < needed + SPACE_MARGIN:
         raise StateError(
             f"{directory} has {free / 1e6:.0f} MB free and {(needed + SPACE_MARGIN) / 1e6:.0f} MB are needed",
-            _FULL_REMEDY,
+            f"free some space on that disk, or {_ELSEWHERE}",
         )
 
 

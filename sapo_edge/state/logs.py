@@ -29,7 +29,6 @@ OLDER_FILES = 2
 LINE_START = '{"time":'
 """How every JSON line begins."""
 _EVENT = '{"v":'
-_TIME = "%Y-%m-%dT%H:%M:%S"
 
 
 class _JsonLines(logging.Formatter):
@@ -52,10 +51,10 @@ def as_text(line: str) -> str:
     try:
         if fields is None:
             return line
-        moment = time.strftime(_TIME, time.gmtime(float(fields["time"])))
+        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(float(fields["time"])))
         event = fields.get("event")
         text = str(fields["text"]) if event is None else json.dumps(event, separators=(",", ":"))
-        return f"{moment}Z {str(fields['level']).upper()} {fields['thread']} {fields['source']}: {text}"
+        return f"{moment} {str(fields['level']).upper()} {fields['thread']} {fields['source']}: {text}"
     except (KeyError, TypeError, ValueError, OverflowError, OSError):
         return line
 
