@@ -216,7 +216,10 @@ def _check_end(stream: IO[bytes]) -> None:
 
 
 def _read_index(archive: zipfile.ZipFile, file: Path) -> Backup:
-    data = _content(archive, INDEX, _MAX_INDEX_BYTES)
+    with _member(archive, INDEX) as source:
+        data = source.read(_MAX_INDEX_BYTES + 1)
+    if len(data) > _MAX_INDEX_BYTES:
+        raise ValueError(f"{INDEX} is too large")
     try:
         record = check_map("the index", json.loads(data))
         version = check_integer("its version", record.get("v"))
@@ -306,11 +309,3 @@ def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(f"{name} is compressed in another way")
     return archive.open(info)
-
-
-def _content(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
-    with _member(archive, name) as source:
-        data = source.read(limit + 1)
-    if len(data) > limit:
-        raise ValueError(f"{name} is too large")
-    return data
