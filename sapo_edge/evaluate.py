@@ -42,7 +42,6 @@ class Evaluation:
 
     @property
     def questions(self) -> int:
-        """Number of questions."""
         return len(self.marks)
 
     @property

@@ -50,7 +50,6 @@ def check_flag(name: str, value: object) -> bool:
 
 
 def check_list(name: str, value: object) -> list[Any]:
-    """A list."""
     if not isinstance(value, list):
         raise ValueError(f"{name} is not a list")
     return value

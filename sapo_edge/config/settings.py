@@ -79,7 +79,6 @@ class Setting:
         return converted
 
     def error(self, value: object, source: str) -> ConfigError:
-        """The error for a value that is not allowed."""
         hint = did_you_mean(value, self.choices, "")
         remedy = f"give {self.allowed}; {hint}" if hint else f"give {self.allowed}"
         return ConfigError(f"{self.name} = {reprlib.repr(value)} ({source}) is not allowed", remedy)
@@ -390,7 +389,6 @@ class Settings:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The addresses in `bootstrap`."""
         return tuple(address.strip() for address in self.bootstrap.split(",") if address.strip())
 
 

@@ -42,7 +42,6 @@ class EventFanout:
         self._draw = draw
 
     def record(self, event: Event) -> None:
-        """Record an event in the journal and deliver it."""
         self._journal(event)
         self.deliver(event)
 

@@ -191,7 +191,6 @@ def _add(archive: zipfile.ZipFile, name: str, path: Path) -> tuple[int, str]:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive in a file."""
     try:
         with reported("read the backup", file, "name another file"), file.open("rb") as stream:
             _check_end(stream)

@@ -133,7 +133,6 @@ def write_origin(run: RunPaths, adapter: str, commit: str) -> None:
 
 
 def check_run_exists(paths: Paths, name: str) -> None:
-    """Check that there is a run of this name."""
     names = run_names(paths)
     if name not in names:
         raise ConfigError(f"there is no run {name!r}", f"there are {', '.join(names)}")
