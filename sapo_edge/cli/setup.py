@@ -19,8 +19,6 @@ from sapo_edge.state.durable import read_bounded, reported
 from sapo_edge.state.paths import Paths
 
 MAX_BYTES = 64 * 1024
-SERVICES = ("none", "user", "system")
-"""Whose service runs the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +28,7 @@ class Plan:
     Attributes:
         profile: "auto", "none", or the name of one.
         invite: of the swarm to join; "" for the open swarm of the manifest.
+        service: whose runs the node.
         settings: by name; they win over the profile's.
     """
 
@@ -41,7 +40,7 @@ class Plan:
     def __post_init__(self) -> None:
         from sapo_edge.doctor.profile import PROFILES
 
-        for name, allowed in (("profile", ("auto", "none", *PROFILES)), ("service", SERVICES)):
+        for name, allowed in (("profile", ("auto", "none", *PROFILES)), ("service", ("none", "user", "system"))):
             if (value := getattr(self, name)) not in allowed:
                 raise ConfigError(f"{name} = {value!r} is not allowed", f"give one of {', '.join(allowed)}")
 

@@ -18,7 +18,6 @@ from sapo_edge.config.curves import check_library
 from sapo_edge.errors import ConfigError
 from sapo_edge.plain import did_you_mean
 
-MAX_SEED = 2**63 - 1
 MAX_HEAD_START = 20_000
 """Most updates of a head start."""
 
@@ -367,7 +366,7 @@ class Settings:
         compared=False,
     )
     seed: int | None = _setting(
-        None, "Seed of tasks and sampling. Without one, it is derived from the node's identity.", high=MAX_SEED
+        None, "Seed of tasks and sampling. Without one, it is derived from the node's identity.", high=2**63 - 1
     )
 
     on_quit: str = _setting(

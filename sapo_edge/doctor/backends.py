@@ -93,9 +93,8 @@ def sampler_checks(settings: Settings, cache: Path) -> list[Check]:
     except SapoError:
         # The checks of the backend and of the model say what is wrong.
         return []
-    if settings.sampler != "auto":
-        return [Check("sampler", Status.PASS, f"{settings.sampler}, as set")]
-    return [Check("sampler", Status.PASS, str(rates or "measured when a node starts for the first time"))]
+    measured = str(rates or "measured when a node starts for the first time")
+    return [Check("sampler", Status.PASS, measured if settings.sampler == "auto" else f"{settings.sampler}, as set")]
 
 
 def local_model(settings: Settings) -> Path | None:
