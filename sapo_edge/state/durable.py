@@ -52,12 +52,10 @@ def bytes_in(place: Path) -> int:
 
 def is_read_only(path: Path) -> bool:
     """Whether `path`, or the nearest directory above it that exists, is on a file system that is read-only now."""
-    if not hasattr(os, "statvfs"):
-        return False
-    try:
+    # Windows has no `statvfs`.
+    with suppress(AttributeError, OSError):
         return bool(os.statvfs(nearest_existing(path)).f_flag & os.ST_RDONLY)
-    except OSError:
-        return False
+    return False
 
 
 def check_space(directory: Path, needed: int) -> None:
