@@ -154,7 +154,10 @@ async def score(task: Any, text: str) -> float:
     import verifiers.v1 as vf
     from verifiers.v1.graph import MessageNode
 
-    prompt = [_message(turn) for turn in turns_of(task)]
+    kinds: dict[str, Any] = {
+        "system": vf.SystemMessage, "user": vf.UserMessage, "assistant": vf.AssistantMessage,
+    }  # fmt: skip
+    prompt = [kinds[turn["role"]](content=turn["content"]) for turn in turns_of(task)]
     nodes = [
         MessageNode(parent=number - 1 if number else None, message=message) for number, message in enumerate(prompt)
     ]
@@ -168,13 +171,6 @@ async def score(task: Any, text: str) -> float:
     )
     await task.score(trace)
     return min(1.0, max(0.0, float(trace.reward)))
-
-
-def _message(turn: dict[str, str]) -> Any:
-    import verifiers.v1 as vf
-
-    kinds = {"system": vf.SystemMessage, "user": vf.UserMessage, "assistant": vf.AssistantMessage}
-    return kinds[turn["role"]](content=turn["content"])
 
 
 def _requests(stream: IO[bytes]) -> Iterator[Any]:
