@@ -46,16 +46,12 @@ class EventFanout:
         with self._lock:
             if not isinstance(event, Progress):
                 _LOGGER.info(to_json(event))
-            self._show_event(event)
+            if self._show is not None:
+                try:
+                    self._show(event)
+                except OSError:
+                    self._show = None
+                    self._on_closed()
         self._report(event)
         self.draw(event)
         self.publish(event)
-
-    def _show_event(self, event: Event) -> None:
-        if self._show is None:
-            return
-        try:
-            self._show(event)
-        except OSError:
-            self._show = None
-            self._on_closed()

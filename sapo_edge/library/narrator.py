@@ -61,7 +61,14 @@ class Narrator:
     def __call__(self, event: events.Event) -> None:
         match event:
             case events.Progress():
-                self._show_progress(event)
+                self._bar.update(
+                    self._task,
+                    description=PHASES[event.phase],
+                    completed=event.done,
+                    total=max(event.total, 1),
+                    unit=event.unit,
+                    visible=event.done < event.total,
+                )
             case events.NodeStarted():
                 self.say(event.model)
                 for reason in event.reasons:
@@ -88,16 +95,6 @@ class Narrator:
     def say(self, text: str) -> None:
         """Print a line above the bar."""
         self._bar.console.print(text, markup=False, soft_wrap=True)
-
-    def _show_progress(self, event: events.Progress) -> None:
-        self._bar.update(
-            self._task,
-            description=PHASES[event.phase],
-            completed=event.done,
-            total=max(event.total, 1),
-            unit=event.unit,
-            visible=event.done < event.total,
-        )
 
     def _finish_round(self, event: events.RoundFinished) -> None:
         now = time.monotonic()
