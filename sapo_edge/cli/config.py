@@ -32,10 +32,10 @@ def show(home: Home = None, json: Json = False) -> None:
 @app.command()
 def get(name: str, home: Home = None) -> None:
     """Print the value of one setting, for scripts."""
-    from sapo_edge.config.layers import check_name
+    from sapo_edge.config.layers import check_names
 
     name = name.replace("-", "_")
-    check_name(name)
+    check_names([name], "command line")
     value = open_workspace(home, needs_manifest=False).settings.as_dict()[name]
     print("" if value is None else value)
 
