@@ -39,13 +39,8 @@ def run_names(paths: Paths) -> list[str]:
     return sorted(names, key=lambda name: (name != FIRST_RUN, name))
 
 
-def unused_name(paths: Paths) -> str:
-    """A name for a new run: run-2, run-3, ..."""
-    return unused(run_names(paths))
-
-
 def unused(names: Collection[str]) -> str:
-    """A name for a run beside those of these names."""
+    """A name for a run beside those of these names: run-2, run-3, ..."""
     return next(name for number in count(2) if (name := f"run-{number}") not in names)
 
 
