@@ -42,7 +42,6 @@ class Evaluation:
 
     @property
     def questions(self) -> int:
-        """Number of questions."""
         return len(self.marks)
 
     @property
@@ -123,7 +122,6 @@ def paired_gain(base: Evaluation, adapter: Evaluation) -> Gain:
     )
     if not pairs:
         return Gain(0.0, -1.0, 1.0, 0, 0)
-    first, second = adapter.accuracy, base.accuracy
     (low, high), (base_low, base_high) = adapter.interval, base.interval
     product = both * neither - gained * lost
     # Newcombe's correction for continuity, for positive correlations only.
@@ -131,8 +129,8 @@ def paired_gain(base: Evaluation, adapter: Evaluation) -> Gain:
     wrong = (len(pairs) - adapter.right) * (len(pairs) - base.right)
     denominator = math.sqrt(adapter.right * base.right * wrong)
     correlation = numerator / denominator if denominator else 0.0
-    down, up = first - low, high - first
-    base_down, base_up = second - base_low, base_high - second
+    down, up = adapter.accuracy - low, high - adapter.accuracy
+    base_down, base_up = base.accuracy - base_low, base_high - base.accuracy
     below = math.sqrt(max(0.0, down**2 - 2 * correlation * down * base_up + base_up**2))
     above = math.sqrt(max(0.0, base_down**2 - 2 * correlation * base_down * up + up**2))
     value = (gained - lost) / len(pairs)

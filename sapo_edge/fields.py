@@ -49,10 +49,9 @@ def check_flag(name: str, value: object) -> bool:
     return value
 
 
-def check_list(name: str, value: object, most: float = math.inf) -> list[Any]:
-    """A list of at most `most` items."""
-    if not isinstance(value, list) or len(value) > most:
-        raise ValueError(f"{name} is not a list" + (f" of at most {most} items" if most < math.inf else ""))
+def check_list(name: str, value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{name} is not a list")
     return value
 
 

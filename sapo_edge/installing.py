@@ -12,6 +12,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -113,13 +114,10 @@ def _installer() -> list[str]:
     prefix = Path(sys.prefix)
     if pipx := _pipx(prefix, "inject"):
         return pipx
-    try:
-        made_by_uv = any(line.startswith("uv =") for line in (prefix / "pyvenv.cfg").read_text("utf-8").splitlines())
-    except OSError:
-        # Not a virtual environment.
-        made_by_uv = False
-    if made_by_uv:
-        return [_uv(), "pip", "install", "--python", sys.prefix]
+    # What is not a virtual environment has no such file.
+    with suppress(OSError):
+        if any(line.startswith("uv =") for line in (prefix / "pyvenv.cfg").read_text("utf-8").splitlines()):
+            return [_uv(), "pip", "install", "--python", sys.prefix]
     return [*_rights(prefix), sys.executable or "python3", "-m", "pip", "install"]
 
 

@@ -133,7 +133,6 @@ class UpdateStatistics:
     learning_rate: float = 0.0
 
     def as_dict(self) -> dict[str, float]:
-        """All fields by name."""
         return asdict(self)
 
 
@@ -224,7 +223,6 @@ class MemoryEstimate:
 
     @property
     def total(self) -> int:
-        """Sum of all parts."""
         return self.sampler + self.learner + self.adapter + self.activations + self.runtime
 
 
@@ -263,7 +261,6 @@ class CallHandle:
 
     @property
     def cancelled(self) -> bool:
-        """Whether `cancel()` was called."""
         return self._cancelled.is_set()
 
     def check(self) -> None:
@@ -276,7 +273,6 @@ class CallHandle:
             raise Cancelled
 
     def report(self, done: int, total: int) -> None:
-        """Report progress to the caller, in answers or groups."""
         if self._progress is not None:
             self._progress(done, total)
 

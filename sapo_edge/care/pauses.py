@@ -87,10 +87,9 @@ def _quiet_limits(settings: Settings) -> Limits | None:
     return Limits(1, 0, 0, 0) if settings.quiet_hours.strip() else None
 
 
-def _read_quiet(sensors: Sensors, settings: Settings) -> Reading | None:
+def _read_quiet(sensors: Sensors, settings: Settings) -> Reading:
     hours = quiet_hours.parse(settings.quiet_hours)
-    if hours is None:
-        return None
+    assert hours is not None
     return Reading(float(hours.contain(sensors.local_time())), f"quiet hours until {hours.end:%H:%M}")
 
 

@@ -7,6 +7,7 @@ discharges. The estimate is for the processor alone: nothing here knows what a g
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -80,10 +81,8 @@ class PowerMeter:
     def read(self, cores: float, now: float | None = None) -> Power:
         """The power since the last call; `cores` that the program keeps busy are for an estimate."""
         now = time.monotonic() if now is None else now
-        try:
+        with suppress(NoSensorError):
             return Power(read_battery_watts(self._supplies), "battery")
-        except NoSensorError:
-            pass
         watts = self._processor_watts(now)
         return Power(cores * CORE_WATTS, "estimate") if watts is None else Power(watts, "processor")
 

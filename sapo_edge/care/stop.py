@@ -144,7 +144,6 @@ class _StopHandle(CallHandle):
 
     @property
     def cancelled(self) -> bool:
-        """Whether this step is cancelled or the node stops immediately."""
         return self._stop.is_immediate or super().cancelled
 
     def check(self) -> None:

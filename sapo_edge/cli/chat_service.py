@@ -8,12 +8,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict
 from typing import Any
 
 from sapo_edge.cli.output import SCHEMA
 from sapo_edge.errors import Cancelled, SapoError
+from sapo_edge.fields import check_text
 from sapo_edge.library.conversation import MAX_TEMPERATURE, Conversation, Models, Piece
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 
@@ -62,21 +63,18 @@ class ChatService:
                 raise Cancelled
             self._write(id=number, **asdict(piece))
 
-        def remembered() -> int:
-            return len(conversation.memory.exchanges)
-
+        end = {"finished": True, "cancelled": False, "forgotten": 0}
         try:
-            forgotten = conversation.ask(
+            end["forgotten"] = conversation.ask(
                 request["ask"], task=request["task"], temperature=request["temperature"], show=show,
                 follow=request["follow"], again=request["again"],
             )  # fmt: skip
         except Cancelled:
-            self._finish(number, {"finished": True, "cancelled": True, "forgotten": 0, "remembered": remembered()})
+            end["cancelled"] = True
         except SapoError as error:
             self._finish(number, {"error": _describe_error(error)})
-        else:
-            end = {"finished": True, "cancelled": False, "forgotten": forgotten, "remembered": remembered()}
-            self._finish(number, end)
+            return
+        self._finish(number, {**end, "remembered": len(conversation.memory.exchanges)})
 
     def _finish(self, number: int | str, message: Mapping[str, Any]) -> None:
         with self._lock:
@@ -143,10 +141,13 @@ def _find_problem(request: object) -> str:
     """What is wrong with a request; empty if nothing is."""
     if not isinstance(request, dict):
         return "a line is not a JSON object"
-    number, text, temperature = request.get("id"), request.get("ask"), request.get("temperature", 0.0)
+    number, temperature = request.get("id"), request.get("temperature", 0.0)
     if isinstance(number, bool) or not isinstance(number, int | str):
         return "a request lacks its id"
-    if not isinstance(text, str) or not text.strip() or not _fits(text):
+    text = ""
+    with suppress(ValueError):
+        text = check_text("ask", request.get("ask"), MAX_QUESTION_BYTES)
+    if not text.strip():
         return f"ask is not a text of at most {MAX_QUESTION_BYTES} bytes"
     for name in ("task", "follow", "again"):
         if not isinstance(request.get(name, False), bool):
@@ -155,10 +156,3 @@ def _find_problem(request: object) -> str:
         return "temperature is not a number"
     # Written so that NaN fails.
     return "" if 0 <= temperature <= MAX_TEMPERATURE else f"temperature is not from 0 to {MAX_TEMPERATURE:g}"
-
-
-def _fits(text: str) -> bool:
-    try:
-        return len(text.encode("utf-8")) <= MAX_QUESTION_BYTES
-    except UnicodeEncodeError:
-        return False

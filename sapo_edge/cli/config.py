@@ -18,8 +18,6 @@ from sapo_edge.plain import narrate
 from sapo_edge.state.durable import make_private_directory, reported, write_atomically
 from sapo_edge.state.paths import Paths
 
-_EDITOR = "notepad" if os.name == "nt" else "vi"
-
 app = typer.Typer(no_args_is_help=True, help="Show, change and check the settings.")
 
 
@@ -34,10 +32,10 @@ def show(home: Home = None, json: Json = False) -> None:
 @app.command()
 def get(name: str, home: Home = None) -> None:
     """Print the value of one setting, for scripts."""
-    from sapo_edge.config.layers import check_name
+    from sapo_edge.config.layers import check_names
 
     name = name.replace("-", "_")
-    check_name(name)
+    check_names([name], "command line")
     value = open_workspace(home, needs_manifest=False).settings.as_dict()[name]
     print("" if value is None else value)
 
@@ -78,7 +76,7 @@ def edit(home: Home = None) -> None:
 def _editor() -> list[str]:
     named = [os.environ.get(name, "") for name in ("VISUAL", "EDITOR")]
     try:
-        return next((words for text in named if (words := shlex.split(text))), [_EDITOR])
+        return next((words for text in named if (words := shlex.split(text))), ["notepad" if os.name == "nt" else "vi"])
     except ValueError as error:
         raise ConfigError(f"VISUAL or EDITOR can't be read: {error}", "set EDITOR to an editor") from error
 

@@ -11,11 +11,6 @@ from sapo_edge.library.workspace import Workspace
 from sapo_edge.plain import narrate
 from sapo_edge.state.consent import agreed_to_share, write_consent
 
-_ALONE = "this node works alone until its owner agrees to share"
-_HOW_TO_AGREE = (
-    "run `sapo run` once on a terminal, or with --agree, or set consent = given; `--solo` works alone without asking"
-)
-
 
 def ask_for_consent(workspace: Workspace, *, agree: bool) -> tuple[Workspace, str]:
     """Let a node share only if its owner has agreed; ask on a terminal, and work alone where nobody can answer.
@@ -37,7 +32,10 @@ def ask_for_consent(workspace: Workspace, *, agree: bool) -> tuple[Workspace, st
     else:
         settings = replace(workspace.settings, network="solo")
         alone = replace(workspace, resolved=replace(workspace.resolved, settings=settings))
-        return alone, f"{_ALONE}: {_HOW_TO_AGREE}"
+        return alone, (
+            "this node works alone until its owner agrees to share: run `sapo run` once on a terminal, or with "
+            "--agree, or set consent = given; `--solo` works alone without asking"
+        )
     workspace.paths.create()
     write_consent(workspace.paths.consent, how)
     return workspace, ""

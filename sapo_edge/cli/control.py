@@ -245,7 +245,12 @@ def event_line(event: Mapping[str, Any]) -> str:
     moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(event.get("time") or 0)))
     level = _level(event)
     mark = f"{level}: " if level in ("warning", "error") else ""
-    return f"{moment}  {mark}{printable(_describe(event))}"
+    try:
+        text = describe_event(from_dict(event))
+    except ValueError:
+        # An event of a newer version.
+        text = str(event.get("event"))
+    return f"{moment}  {mark}{printable(text)}"
 
 
 def _rewards(status: Mapping[str, Any]) -> str:
@@ -309,14 +314,6 @@ def _level(event: Mapping[str, Any]) -> str:
         return "debug"
     level = str(event.get("level", "info"))
     return level if level in LEVELS else "info"
-
-
-def _describe(event: Mapping[str, Any]) -> str:
-    try:
-        return describe_event(from_dict(event))
-    except ValueError:
-        # An event of a newer version.
-        return str(event.get("event"))
 
 
 def _share(value: object) -> str:

@@ -13,13 +13,11 @@ from sapo_edge.cli.ending import run_to_end
 from sapo_edge.cli.output import accept_any_text, has_terminal
 from sapo_edge.errors import ExitCode
 
-COMPLETING = "_SAPO_COMPLETE"
-"""Set by a shell that asks for completions."""
-
 
 def main() -> NoReturn:
     """Run the terminal app or a command, and exit with its documented code."""
-    if len(sys.argv) == 1 and COMPLETING not in os.environ and has_terminal():
+    # A shell that asks for completions sets the variable.
+    if len(sys.argv) == 1 and "_SAPO_COMPLETE" not in os.environ and has_terminal():
         accept_any_text()
         sys.exit(run_to_end(_show_app))
     from sapo_edge.cli.main import main as run_command

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from sapo_edge.experiment.plan import Plan, Setting
     from sapo_edge.experiment.runner import Step
 
-SCALE = "tiny"
-"""Scale of a command that names none."""
-
 
 def experiment(
     scale: Annotated[
@@ -124,7 +121,7 @@ def _choose(scale: str | None, file: Path | None, settings: Iterable[str], arms:
             raise ConfigError("--plan and --scale are both given", "write the scale into the file of the plan")
         plan = read_plan(file)
     else:
-        scale = scale or SCALE
+        scale = scale or "tiny"
         _check_known("scale", [scale], SCALES, f"choose {', '.join(SCALES)}")
         plan = SCALES[scale]()
     names = [setting.name for setting in plan.settings]

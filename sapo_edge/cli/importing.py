@@ -105,7 +105,7 @@ def _rows_of_environment(
     agreed = partial(agrees_to_code, Paths.default(home), agree=agree)
     environments = Environments(frozenset({code}), agreed, narrate)
     stack.callback(environments.close)
-    return environments.environment(code).rows()
+    return environments[code].rows()
 
 
 def _open(

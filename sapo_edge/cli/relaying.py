@@ -107,7 +107,7 @@ def run_relay(
             be_lean(is_private=psk is not None)
             from sapo_edge.swarm.rendezvous.rendezvous import CONTACTS
             from sapo_edge.swarm.visits.relay import RelayConfig
-        logs.configure(file=paths.state / "relay.log", stderr=False)
+        logs.configure(paths.state / "relay.log")
         found_by = () if not public else CONTACTS if contacts is None else contacts
         config = RelayConfig(
             identity, port, listen, announce, psk, swarm, upload, download, members, per_address, found_by,

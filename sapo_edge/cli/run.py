@@ -25,7 +25,6 @@ from sapo_edge.state import logs
 from sapo_edge.state.consent import agreed_to_share
 
 if TYPE_CHECKING:
-    from sapo_edge.care.stop import Stop
     from sapo_edge.library.fanout import Receiver
     from sapo_edge.library.session import Outcome
     from sapo_edge.service.notify import ServiceManager
@@ -107,17 +106,22 @@ def _run_node(workspace: Workspace, functions: Mapping[str, Function], not_agree
     # Prints the stack on stderr when native code crashes.
     faulthandler.enable(file=2)
     stop, manager = Stop(), ServiceManager()
-    stop.alive = partial(_report_life, manager, stop)
+
+    def alive() -> None:
+        manager.alive()
+        if stop.finish.is_set():
+            manager.stopping()
+
+    stop.alive = alive
 
     @contextmanager
     def watch(store: Store) -> Iterator[Receiver]:
-        with Narrator(workspace.settings.rounds) as narrator:
-            narrator.known_base(next(iter(store.journal.held_out_course() or ()), None))
+        with Narrator(workspace.settings.rounds, store.journal.held_out_course()) as narrator:
             StopSignals(stop, narrator.say).install()
             yield _print_event if as_json else narrator
 
     def log(file: Path) -> AbstractContextManager[None]:
-        logs.configure(file=file, stderr=False)
+        logs.configure(file)
         return nullcontext()
 
     def describe(source: TaskSource) -> None:
@@ -156,12 +160,6 @@ def _report(manager: ServiceManager, event: events.Event) -> None:
         manager.describe(describe_event(event), event.seconds_generate + event.seconds_update)
     elif isinstance(event, events.Paused):
         manager.describe(describe_event(event))
-
-
-def _report_life(manager: ServiceManager, stop: Stop) -> None:
-    manager.alive()
-    if stop.finish.is_set():
-        manager.stopping()
 
 
 def _print_event(event: events.Event) -> None:

@@ -44,10 +44,10 @@ def new(
     json: Json = False,
 ) -> None:
     """Begin a run beside the others: the next `sapo run` starts with the untrained model. Needs a stopped node."""
-    from sapo_edge.state.runs import begin_run, unused_name
+    from sapo_edge.state.runs import begin_run, run_names, unused
 
     paths = Paths.default(home)
-    name = name or unused_name(paths)
+    name = name or unused(run_names(paths))
     with explained_lock(paths):
         begin_run(paths, name)
     record = {"done": "new", "run": name, "directory": str(paths.run_of(name).directory)}

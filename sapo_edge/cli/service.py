@@ -162,7 +162,6 @@ def offer_start_at_login(workspace: Workspace) -> None:
 
 
 def manager_of(name: str, *, system: bool) -> Systemd | Launchd:
-    """The service manager of this system."""
     if re.fullmatch(r"[a-z][a-z0-9_-]{0,30}", name) is None:
         remedy = "use lower-case letters, digits and hyphens, 31 at most"
         raise ConfigError(f"{name!r} is no name for a service", remedy)

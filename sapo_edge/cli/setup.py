@@ -15,12 +15,10 @@ from sapo_edge.cli.options import Home
 from sapo_edge.errors import ConfigError
 from sapo_edge.library.workspace import storable
 from sapo_edge.plain import narrate, size
-from sapo_edge.state.durable import reported
+from sapo_edge.state.durable import read_bounded, reported
 from sapo_edge.state.paths import Paths
 
 MAX_BYTES = 64 * 1024
-SERVICES = ("none", "user", "system")
-"""Whose service runs the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +28,7 @@ class Plan:
     Attributes:
         profile: "auto", "none", or the name of one.
         invite: of the swarm to join; "" for the open swarm of the manifest.
+        service: whose runs the node.
         settings: by name; they win over the profile's.
     """
 
@@ -41,7 +40,7 @@ class Plan:
     def __post_init__(self) -> None:
         from sapo_edge.doctor.profile import PROFILES
 
-        for name, allowed in (("profile", ("auto", "none", *PROFILES)), ("service", SERVICES)):
+        for name, allowed in (("profile", ("auto", "none", *PROFILES)), ("service", ("none", "user", "system"))):
             if (value := getattr(self, name)) not in allowed:
                 raise ConfigError(f"{name} = {value!r} is not allowed", f"give one of {', '.join(allowed)}")
 
@@ -75,11 +74,9 @@ def read_plan(file: Path | None, flags: Mapping[str, str | None]) -> Plan:
     """The plan of a file, with what flags or the environment say instead."""
     values: dict[str, object] = {}
     if file is not None:
-        with reported("read", file, "name another file"), file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
         try:
-            if len(data) > MAX_BYTES:
-                raise ValueError(f"it has more than {MAX_BYTES} bytes")
+            with reported("read", file, "name another file"):
+                data = read_bounded(file, MAX_BYTES)
             values = tomllib.loads(data.decode("utf-8-sig"))
         except (ValueError, RecursionError) as error:
             raise ConfigError(f"{file} can't be used: {error or 'nested too deep'}", "correct it") from error

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import tempfile
 from collections import Counter
 from contextlib import closing
 from importlib import resources
@@ -270,12 +269,10 @@ def _answers(workspace: Workspace, tasks: tuple[Task, ...], answers: int) -> lis
     """Answers of the base model, sampled as in training."""
     settings, manifest = workspace.settings, workspace.require_manifest()
     prompts = [manifest.prompt_for(task.question) for task in tasks]
-    with tempfile.TemporaryDirectory(prefix="sapo-preview-") as temporary:
-        policy, _ = workspace.open_policy(Path(temporary), trainable=False, seed=PREVIEW_SEED)
-        with closing(policy), answering("preview") as handle:
-            return policy.generate(
-                prompts, answers, settings.max_tokens, settings.temperature, PREVIEW_SEED, handle, use_adapter=False
-            )
+    with workspace.answering_policy("preview", seed=PREVIEW_SEED) as policy, answering("preview") as handle:
+        return policy.generate(
+            prompts, answers, settings.max_tokens, settings.temperature, PREVIEW_SEED, handle, use_adapter=False
+        )
 
 
 def _result(rewards: list[list[float]], known: list[bool]) -> dict[str, Any]:

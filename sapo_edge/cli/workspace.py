@@ -10,8 +10,6 @@ from sapo_edge.library.workspace import Workspace, printing
 from sapo_edge.library.workspace import open_workspace as open_silent_workspace
 from sapo_edge.plain import narrate
 
-LISTENER = printing(narrate)
-
 
 def open_workspace(
     home: Path | None,
@@ -26,7 +24,7 @@ def open_workspace(
         if values.get(name) is not None:
             raise ConfigError(f"{name} is given twice", "leave one of them out")
         values[name] = value
-    return open_silent_workspace(home, values, LISTENER, needs_manifest=needs_manifest)
+    return open_silent_workspace(home, values, printing(narrate), needs_manifest=needs_manifest)
 
 
 def parse_assignments(assignments: Iterable[str], flag: str = "--set") -> dict[str, str]:

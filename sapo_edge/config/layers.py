@@ -67,7 +67,7 @@ def resolve(
         state: what the state directory was made with.
     """
     flag_values = {name.replace("-", "_"): value for name, value in (flags or {}).items() if value is not None}
-    _check_names(flag_values, "flag")
+    check_names(flag_values, "flag")
     layers = [("flag", flag_values), *_environment(os.environ if environ is None else environ)]
     if file is not None:
         layers.append((f"file {file}", read_file(file)))
@@ -100,7 +100,7 @@ def read_file(file: Path) -> dict[str, object]:
             f"{file} was written by a newer sapo-edge" if is_newer else f"{file} has no such version: {version!r}",
             "update sapo-edge, or move the file away" if is_newer else f"write version = {FILE_VERSION}, or remove it",
         )
-    _check_names(values, source)
+    check_names(values, source)
     for name, value in values.items():
         if isinstance(value, str) and SETTINGS[name].kind is not str:
             wrong = SETTINGS[name].error(value, source)
@@ -132,7 +132,7 @@ def set_values(
     """
     import tomlkit.exceptions
 
-    _check_names(values, source)
+    check_names(values, source)
     checked = {name: None if value is None else SETTINGS[name].check(value, source) for name, value in values.items()}
     after = read_file(file)
     before = _read_text(file)
@@ -193,12 +193,8 @@ def _environment(environ: Mapping[str, str]) -> list[tuple[str, Mapping[str, obj
     return layers
 
 
-def check_name(name: str) -> None:
-    """Raise a ConfigError, which names the nearest setting, if there is none of this name."""
-    _check_names([name], "command line")
-
-
-def _check_names(names: Iterable[str], source: str) -> None:
+def check_names(names: Iterable[str], source: str) -> None:
+    """Raise a ConfigError, which names the nearest setting, for a name that no setting has."""
     for name in names:
         if name not in SETTINGS:
             raise ConfigError(f"there is no setting {name!r} ({source})", _suggest(name, SETTINGS, "remove it"))

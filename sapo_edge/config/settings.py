@@ -18,7 +18,6 @@ from sapo_edge.config.curves import check_library
 from sapo_edge.errors import ConfigError
 from sapo_edge.plain import did_you_mean
 
-MAX_SEED = 2**63 - 1
 MAX_HEAD_START = 20_000
 """Most updates of a head start."""
 
@@ -79,7 +78,6 @@ class Setting:
         return converted
 
     def error(self, value: object, source: str) -> ConfigError:
-        """The error for a value that is not allowed."""
         hint = did_you_mean(value, self.choices, "")
         remedy = f"give {self.allowed}; {hint}" if hint else f"give {self.allowed}"
         return ConfigError(f"{self.name} = {reprlib.repr(value)} ({source}) is not allowed", remedy)
@@ -368,7 +366,7 @@ class Settings:
         compared=False,
     )
     seed: int | None = _setting(
-        None, "Seed of tasks and sampling. Without one, it is derived from the node's identity.", high=MAX_SEED
+        None, "Seed of tasks and sampling. Without one, it is derived from the node's identity.", high=2**63 - 1
     )
 
     on_quit: str = _setting(
@@ -390,7 +388,6 @@ class Settings:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The addresses in `bootstrap`."""
         return tuple(address.strip() for address in self.bootstrap.split(",") if address.strip())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import socket
 import time
 from collections import deque
@@ -19,6 +18,7 @@ from sapo_edge.control.protocol import (
     VERSION,
     ControlError,
     check_private,
+    decode,
     encode,
     same_user,
     socket_path,
@@ -176,11 +176,9 @@ class ControlClient:
             self._received += data
         line, _, self._received = self._received.partition(b"\n")
         try:
-            message = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            message = decode(line)
+        except ControlError as error:
             raise _not_a_node() from error
-        if not isinstance(message, dict):
-            raise _not_a_node()
         if isinstance(message.get("end"), dict):
             if message["end"].get("code") == "ended":
                 raise _ended()

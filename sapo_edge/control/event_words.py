@@ -60,7 +60,7 @@ def describe_held_out(event: events.HeldOut, base: events.HeldOut | None = None)
     """A held-out evaluation with its 95 % interval, compared with an earlier one unless that asked other questions."""
     name = f"held-out {event.split}".strip()
     change = ""
-    if base is not None and base.round != event.round and is_comparable(base, event):
+    if base is not None and base.round != event.round and base.asked == event.asked:
         change = f"{format_share(base.accuracy)} -> "
     interval = f"95 % {format_share(event.low)} to {format_share(event.high)}"
     figures = f"{change}{format_share(event.accuracy)} ({event.correct} of {event.questions}, {interval})"
@@ -90,11 +90,6 @@ def describe_moment(round: int) -> str:
 def describe_place(round: int) -> str:
     """Where an adapter comes from."""
     return f"round {round}" if round else "the head start"
-
-
-def is_comparable(first: events.HeldOut, second: events.HeldOut) -> bool:
-    """Whether two evaluations asked the same questions in the same way."""
-    return first.asked == second.asked
 
 
 def describe_comparison(event: events.Comparison) -> str:

@@ -247,9 +247,11 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def last_event(connection: sqlite3.Connection, kind: type[Kind]) -> Kind | None:
-    """The last event of a kind; None without one."""
-    row = connection.execute(LAST_EVENT, (kind.event,)).fetchone()
+def last_event(
+    connection: sqlite3.Connection, kind: type[Kind], query: str = LAST_EVENT, *arguments: int
+) -> Kind | None:
+    """The last event of a kind, or what a query for it finds with these arguments; None without one."""
+    row = connection.execute(query, (kind.event, *arguments)).fetchone()
     event = None if row is None else from_json(row[0])
     return event if isinstance(event, kind) else None
 

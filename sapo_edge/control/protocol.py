@@ -50,7 +50,6 @@ class ControlError(SapoError):
         self.code = code
 
     def as_dict(self) -> dict[str, str]:
-        """The error as a JSON object."""
         return {"code": self.code, "message": self.message, "remedy": self.remedy}
 
 

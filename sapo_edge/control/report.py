@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sapo_edge import events
 from sapo_edge.control.journal_view import COMPARABLE, last_event, reading
 from sapo_edge.evaluate import Evaluation, Gain, paired_gain
 from sapo_edge.events import FORMED, Comparison, HeadStart
@@ -110,11 +109,8 @@ def _better_head_start(connection: sqlite3.Connection, questions: int, right: in
     last = last_event(connection, HeadStart)
     if last is None:
         return None
-    row = connection.execute(_AHEAD, (HeadStart.event, last.best_updates)).fetchone()
-    best = None if row is None else events.from_json(row[0])
-    if isinstance(best, HeadStart) and len(best.answers) == questions and best.correct > right:
-        return best
-    return None
+    best = last_event(connection, HeadStart, _AHEAD, last.best_updates)
+    return best if best is not None and len(best.answers) == questions and best.correct > right else None
 
 
 def paired(before: str, now: str) -> Gain:

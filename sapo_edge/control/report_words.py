@@ -35,7 +35,6 @@ def describe_work(run: RunReport) -> Iterator[str]:
 
 
 def describe_energy(run: RunReport) -> str:
-    """The energy, if it was measured."""
     if run.watt_hours is None:
         return "energy not measured: no counter here that this user may read"
     part = "" if run.measured >= 0.95 * run.worked else f" in {duration(run.measured)} of it"
@@ -50,7 +49,6 @@ def describe_task(task: TaskCourse) -> str:
 
 
 def task_lines(tasks: Sequence[TaskCourse]) -> Iterator[str]:
-    """A line for each task."""
     for task in tasks:
         course = f"{task.before:3} -> {task.now:3} of {task.questions:<3}"
         yield f"  {printable(task.name)[:NAME]:{NAME}} {course}  {describe_task(task)}".rstrip()

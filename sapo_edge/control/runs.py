@@ -73,14 +73,13 @@ class RunView:
 
 def read_runs(paths: Paths) -> list[RunView]:
     """All runs of a state directory, in the order of `run_names`; of one that can't be read, why."""
-    return [_read_or_say_why(paths, name) for name in run_names(paths)]
-
-
-def _read_or_say_why(paths: Paths, name: str) -> RunView:
-    try:
-        return read_run(paths, name)
-    except StateError as error:
-        return RunView(name, name == paths.run_name, problem=f"{error.message}; {error.remedy}")
+    views = []
+    for name in run_names(paths):
+        try:
+            views.append(read_run(paths, name))
+        except StateError as error:
+            views.append(RunView(name, name == paths.run_name, problem=str(error)))
+    return views
 
 
 def read_run(paths: Paths, name: str) -> RunView:

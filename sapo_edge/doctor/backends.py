@@ -15,7 +15,6 @@ from sapo_edge.errors import BackendError, SapoError
 if TYPE_CHECKING:
     from sapo_edge.backends.backend import Backend, RoundShape, Support
 
-MEMORY_REMEDY = "close programs, use a smaller model, or lower rank and max_tokens"
 REPAIR = "reinstall its packages with pip install --force-reinstall"
 
 
@@ -94,9 +93,8 @@ def sampler_checks(settings: Settings, cache: Path) -> list[Check]:
     except SapoError:
         # The checks of the backend and of the model say what is wrong.
         return []
-    if settings.sampler != "auto":
-        return [Check("sampler", Status.PASS, f"{settings.sampler}, as set")]
-    return [Check("sampler", Status.PASS, str(rates or "measured when a node starts for the first time"))]
+    measured = str(rates or "measured when a node starts for the first time")
+    return [Check("sampler", Status.PASS, measured if settings.sampler == "auto" else f"{settings.sampler}, as set")]
 
 
 def local_model(settings: Settings) -> Path | None:
@@ -149,10 +147,12 @@ def memory_need(model: Path, settings: Settings, shape: RoundShape) -> MemoryNee
     return MemoryNeed(needed, on_device or free_memory(shape.memory), bool(on_device))
 
 
-def memory_check(settings: Settings, shape: RoundShape) -> Check:
+def memory_check(settings: Settings, shape: RoundShape | None) -> Check:
     """Check that a round fits into the memory that the node's backend would use."""
     import psutil
 
+    if shape is None:
+        return Check("memory", Status.WARN, "need unknown without the manifest", "start `sapo run`, which fetches it")
     model = local_model(settings)
     memory = None if model is None else memory_need(model, settings, shape)
     if memory is None:
@@ -163,5 +163,5 @@ def memory_check(settings: Settings, shape: RoundShape) -> Check:
     where = " on the GPU" if memory.on_device else ""
     detail = f"{memory.free / 1e9:.1f} GB available{where}, about {memory.needed / 1e9:.1f} GB needed"
     if memory.needed > memory.free:
-        return Check("memory", Status.FAIL, detail, MEMORY_REMEDY)
+        return Check("memory", Status.FAIL, detail, "close programs, use a smaller model, or lower rank and max_tokens")
     return Check("memory", Status.PASS, detail)

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -91,7 +92,7 @@ def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> Figures:
         )  # fmt: skip
         policy, reasons = detect.open_policy(detect.detect(benchmark.backend, model), options)
         load_seconds = time.perf_counter() - begin
-        try:
+        with closing(policy):
             # The first calls also set things up, and are not measured.
             _measure_round(policy, prompts[:1], 2, 4, 0)
             rounds = []
@@ -105,8 +106,6 @@ def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> Figures:
                 load_seconds, speeds, update_seconds, update_tokens, peak_memory(), _device_peak(), estimate.total,
                 reasons,
             )  # fmt: skip
-        finally:
-            policy.close()
 
 
 def _measure_round(

@@ -45,7 +45,7 @@ def examine(
         _manifest(manifest),
         _state(paths),
         _disk(paths),
-        _memory(settings, shape),
+        memory_check(settings, shape),
         profile_check(settings, total_memory()),
         _processor(settings, paths),
     ]
@@ -96,12 +96,6 @@ def _disk(paths: Paths) -> Check:
     if free < MINIMUM_FREE:
         return Check("disk", Status.WARN, detail, "free some space, or use a --home on another disk")
     return Check("disk", Status.PASS, detail)
-
-
-def _memory(settings: Settings, shape: RoundShape | None) -> Check:
-    if shape is None:
-        return Check("memory", Status.WARN, "need unknown without the manifest", "start `sapo run`, which fetches it")
-    return memory_check(settings, shape)
 
 
 def profile_check(settings: Settings, memory: int) -> Check:

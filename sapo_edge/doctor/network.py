@@ -7,6 +7,7 @@ import secrets
 import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from sapo_edge.doctor.check import Check, Status
@@ -91,24 +92,22 @@ def _multicast(networks: LocalNetworks) -> Check:
 def multicast_works(ip: str) -> bool:
     """Whether a multicast packet comes back on the same interface."""
     token = secrets.token_bytes(16)
-    try:
-        with (
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
-            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
-        ):
-            receiver.bind(("", 0))
-            group = socket.inet_aton(_TRIAL_GROUP) + socket.inet_aton(ip)
-            receiver.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
-            sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(ip))
-            sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 0)
-            sender.sendto(token, (_TRIAL_GROUP, receiver.getsockname()[1]))
-            deadline = time.monotonic() + MULTICAST_SECONDS
-            while (left := deadline - time.monotonic()) > 0:
-                receiver.settimeout(left)
-                if receiver.recv(64) == token:
-                    return True
-    except OSError:
-        return False
+    with (
+        suppress(OSError),
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+    ):
+        receiver.bind(("", 0))
+        group = socket.inet_aton(_TRIAL_GROUP) + socket.inet_aton(ip)
+        receiver.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(ip))
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 0)
+        sender.sendto(token, (_TRIAL_GROUP, receiver.getsockname()[1]))
+        deadline = time.monotonic() + MULTICAST_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            receiver.settimeout(left)
+            if receiver.recv(64) == token:
+                return True
     return False
 
 

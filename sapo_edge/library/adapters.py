@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -107,20 +106,16 @@ def evaluate_both(
     # A damaged adapter fails here, before the model is loaded.
     read_alpha(adapter)
     results = {}
-    with tempfile.TemporaryDirectory(prefix="sapo-eval-") as temporary:
-        policy, _ = workspace.open_policy(Path(temporary), trainable=False, seed=0, as_learner=True)
-        try:
-            check_model(adapter, policy.model_digest)
-            policy.load(adapter)
-            with answering("base") as handle:
-                if general:
-                    results["base"] = ask(policy, handle=handle, use_adapter=False)
-                else:
-                    results["base"], examples = evaluate_base(policy, source, tasks, limit, lambda: handle)
-            with answering("adapter") as handle:
-                results["adapter"] = ask(policy, handle=handle)
-        finally:
-            policy.close()
+    with workspace.answering_policy("eval", as_learner=True) as policy:
+        check_model(adapter, policy.model_digest)
+        policy.load(adapter)
+        with answering("base") as handle:
+            if general:
+                results["base"] = ask(policy, handle=handle, use_adapter=False)
+            else:
+                results["base"], examples = evaluate_base(policy, source, tasks, limit, lambda: handle)
+        with answering("adapter") as handle:
+            results["adapter"] = ask(policy, handle=handle)
     return results, examples
 
 
@@ -162,19 +157,15 @@ def open_conversation(
     learned = None if directory is None or is_named else trained_on(workspace, find_record(directory))
     manifest = learned or workspace.require_manifest()
     model = open_source(workspace.model, mlx=True).model_name
-    with tempfile.TemporaryDirectory(prefix="sapo-chat-") as temporary:
-        say(f"loading {printable(model)}")
-        policy, _ = workspace.open_policy(Path(temporary), trainable=False, seed=0, say=say)
-        try:
-            models = Models(model, manifest.name)
-            if directory is not None:
-                check_model(directory, policy.model_digest)
-                policy.load(directory)
-                checkpoint = find_record(directory)
-                about = () if checkpoint is None else (checkpoint.round, checkpoint.accuracy)
-                models = Models(model, manifest.name, str(directory), *about)
-            limit = workspace.own_max_tokens
-            adapted = directory is not None
-            yield Conversation(policy, manifest, adapted=adapted, base=base, max_tokens=limit), models
-        finally:
-            policy.close()
+    say(f"loading {printable(model)}")
+    with workspace.answering_policy("chat", say=say) as policy:
+        models = Models(model, manifest.name)
+        if directory is not None:
+            check_model(directory, policy.model_digest)
+            policy.load(directory)
+            checkpoint = find_record(directory)
+            about = () if checkpoint is None else (checkpoint.round, checkpoint.accuracy)
+            models = Models(model, manifest.name, str(directory), *about)
+        limit = workspace.own_max_tokens
+        adapted = directory is not None
+        yield Conversation(policy, manifest, adapted=adapted, base=base, max_tokens=limit), models

@@ -60,8 +60,8 @@ def main(name: str, arguments: str) -> None:
     reply({"tasks": len(tasks)})
     for request in _requests(requests):
         if request == "rows":
-            for question, task in tasks.items():
-                reply(_row(question, task))
+            for task in tasks.values():
+                reply(_row(task))
             reply(None)
             continue
         question, text = request
@@ -142,7 +142,7 @@ def question_of(task: Any) -> str:
     return str(tidy(next((turn["content"] for turn in reversed(turns_of(task)) if turn["role"] == "user"), "")))
 
 
-def _row(question: str, task: Any) -> dict[str, Any]:
+def _row(task: Any) -> dict[str, Any]:
     """A row of columns that an import understands."""
     turns, fields = turns_of(task), task.data.model_dump(mode="json")
     expected = next((fields[name] for name in TEXTS if isinstance(fields.get(name), str | int | float)), "")
@@ -154,7 +154,10 @@ async def score(task: Any, text: str) -> float:
     import verifiers.v1 as vf
     from verifiers.v1.graph import MessageNode
 
-    prompt = [_message(turn) for turn in turns_of(task)]
+    kinds: dict[str, Any] = {
+        "system": vf.SystemMessage, "user": vf.UserMessage, "assistant": vf.AssistantMessage,
+    }  # fmt: skip
+    prompt = [kinds[turn["role"]](content=turn["content"]) for turn in turns_of(task)]
     nodes = [
         MessageNode(parent=number - 1 if number else None, message=message) for number, message in enumerate(prompt)
     ]
@@ -168,13 +171,6 @@ async def score(task: Any, text: str) -> float:
     )
     await task.score(trace)
     return min(1.0, max(0.0, float(trace.reward)))
-
-
-def _message(turn: dict[str, str]) -> Any:
-    import verifiers.v1 as vf
-
-    kinds = {"system": vf.SystemMessage, "user": vf.UserMessage, "assistant": vf.AssistantMessage}
-    return kinds[turn["role"]](content=turn["content"])
 
 
 def _requests(stream: IO[bytes]) -> Iterator[Any]:

@@ -176,7 +176,7 @@ class Environment:
                     stream.close()
 
 
-class Environments(Mapping[str, Function]):
+class Environments(Mapping[str, Environment]):
     """The environments that a manifest names, each loaded when it is first needed.
 
     Args:
@@ -188,10 +188,7 @@ class Environments(Mapping[str, Function]):
         self._agreed, self._say = agreed, say
         self._loaded: dict[str, Environment] = {}
 
-    def __getitem__(self, code: str) -> Function:
-        return self.environment(code)
-
-    def environment(self, code: str) -> Environment:
+    def __getitem__(self, code: str) -> Environment:
         if not code.startswith(CODE):
             raise KeyError(code)
         if code not in self._loaded:

@@ -19,6 +19,10 @@ class EventFanout:
         show: prints an event for the user, on a terminal or a pipe that may be closed at any time.
         on_closed: called once when it is; later events are not shown any more.
         report: tells the service manager; must not raise.
+
+    Attributes:
+        publish: delivers an event to the control socket, once there is one.
+        draw: draws the figures of an event, where a setting says so; must neither raise nor wait.
     """
 
     def __init__(
@@ -28,21 +32,12 @@ class EventFanout:
         self._report = report
         self._show: Receiver | None = show
         self._on_closed = on_closed
-        self._publish: Receiver = lambda event: None
-        self._draw: Receiver = lambda event: None
+        self.publish: Receiver = lambda event: None
+        self.draw: Receiver = lambda event: None
         # Re-entrant, because a signal handler may run while an event is printed.
         self._lock = threading.RLock()
 
-    def publish_on(self, publish: Receiver) -> None:
-        """Also deliver events to the control socket from now on."""
-        self._publish = publish
-
-    def draw_on(self, draw: Receiver) -> None:
-        """Also deliver events to a receiver that draws their figures from now on; it must neither raise nor wait."""
-        self._draw = draw
-
     def record(self, event: Event) -> None:
-        """Record an event in the journal and deliver it."""
         self._journal(event)
         self.deliver(event)
 
@@ -51,16 +46,12 @@ class EventFanout:
         with self._lock:
             if not isinstance(event, Progress):
                 _LOGGER.info(to_json(event))
-            self._show_event(event)
+            if self._show is not None:
+                try:
+                    self._show(event)
+                except OSError:
+                    self._show = None
+                    self._on_closed()
         self._report(event)
-        self._draw(event)
-        self._publish(event)
-
-    def _show_event(self, event: Event) -> None:
-        if self._show is None:
-            return
-        try:
-            self._show(event)
-        except OSError:
-            self._show = None
-            self._on_closed()
+        self.draw(event)
+        self.publish(event)

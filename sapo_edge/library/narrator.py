@@ -14,7 +14,6 @@ from sapo_edge.control.event_words import (
     describe_head_start,
     describe_held_out,
     describe_start,
-    is_comparable,
     round_figures,
 )
 from sapo_edge.library.progress import BAR_WIDTH, new_bar
@@ -35,16 +34,21 @@ TOO_EASY = "its answers are nearly always right: ask harder questions"
 
 
 class Narrator:
-    """Prints the events of a run of so many rounds, 0 if it has no end, as they come. Use it as a context manager."""
+    """Prints the events of a run as they come. Use it as a context manager.
 
-    def __init__(self, rounds: int) -> None:
+    Args:
+        rounds: of the run; 0 if it has no end.
+        course: the first and the last evaluation so far, of a run that continues from a checkpoint.
+    """
+
+    def __init__(self, rounds: int, course: tuple[events.HeldOut, events.HeldOut] | None = None) -> None:
         self.rounds = rounds
         units = "{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}"
         self._bar = new_bar("{task.description}", BarColumn(BAR_WIDTH), units)
         self._task = self._bar.add_task("", total=1, visible=False, unit="")
         self._times: deque[float] = deque(maxlen=RECENT + 1)
         self._last: deque[events.RoundFinished] = deque(maxlen=IDLE)
-        self._base: events.HeldOut | None = None
+        self._base = course[0] if course else None
         self._paused_at: float | None = None
 
     def __enter__(self) -> Narrator:
@@ -54,14 +58,17 @@ class Narrator:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def known_base(self, base: events.HeldOut | None) -> None:
-        """Set the first evaluation, for a run that continues from a checkpoint."""
-        self._base = base
-
     def __call__(self, event: events.Event) -> None:
         match event:
             case events.Progress():
-                self._show_progress(event)
+                self._bar.update(
+                    self._task,
+                    description=PHASES[event.phase],
+                    completed=event.done,
+                    total=max(event.total, 1),
+                    unit=event.unit,
+                    visible=event.done < event.total,
+                )
             case events.NodeStarted():
                 self.say(event.model)
                 for reason in event.reasons:
@@ -70,7 +77,7 @@ class Narrator:
             case events.RoundFinished():
                 self._finish_round(event)
             case events.HeldOut():
-                if self._base is None or not is_comparable(self._base, event):
+                if self._base is None or self._base.asked != event.asked:
                     self._base = event
                 self.say(describe_held_out(event, self._base))
             case events.HeadStart():
@@ -88,16 +95,6 @@ class Narrator:
     def say(self, text: str) -> None:
         """Print a line above the bar."""
         self._bar.console.print(text, markup=False, soft_wrap=True)
-
-    def _show_progress(self, event: events.Progress) -> None:
-        self._bar.update(
-            self._task,
-            description=PHASES[event.phase],
-            completed=event.done,
-            total=max(event.total, 1),
-            unit=event.unit,
-            visible=event.done < event.total,
-        )
 
     def _finish_round(self, event: events.RoundFinished) -> None:
         now = time.monotonic()

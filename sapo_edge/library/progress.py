@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from sapo_edge.plain import size
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import Progress
 
     from sapo_edge.policy import CallHandle
@@ -21,18 +20,15 @@ STEP = 10
 BAR_WIDTH = 24
 
 
-def _can_draw(console: Console) -> bool:
-    """Whether a bar can change in place: in a notebook it is a widget."""
-    return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
-
-
 def new_bar(*columns: Any, **options: Any) -> Progress:
     """A bar on stderr, which is gone when it ends; where stderr is no terminal it shows nothing."""
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True, highlight=False)
-    return Progress(*columns, console=console, transient=True, disable=not _can_draw(console), **options)
+    # In a notebook a bar that changes in place is a widget.
+    can_draw = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
+    return Progress(*columns, console=console, transient=True, disable=not can_draw, **options)
 
 
 @contextmanager

@@ -40,7 +40,6 @@ MANIFEST = "manifest.json"
 """Name of the manifest's file: its tables, with the number of own questions in place of those that are left out."""
 QUESTIONS = "questions"
 """Name of the folder of own questions that a manifest names by digest."""
-CARD = "README.md"
 REPLACED = (f"{MERGED_NAME}-*.gguf", "Modelfile", MANIFEST, f"{QUESTIONS}/*")
 """Files of an earlier push that are removed unless this one has them: they are of another adapter."""
 
@@ -99,7 +98,7 @@ def write_files(
                 (directory / QUESTIONS).mkdir(exist_ok=True)
                 for data in manifest.data:
                     shutil.copyfile(data.path(manifest.store), data.path(directory / QUESTIONS))
-        (directory / CARD).write_text(write_card(facts, repository, name), "utf-8")
+        (directory / "README.md").write_text(write_card(facts, repository, name), "utf-8")
         files = [path for path in sorted(directory.rglob("*")) if path.is_file()]
         return [(path.relative_to(directory).as_posix(), path.stat().st_size) for path in files]
 

@@ -36,7 +36,7 @@ from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.durable import make_private_directory
 from sapo_edge.state.paths import RunPaths
-from sapo_edge.state.runs import begin_run, unused_name, write_origin
+from sapo_edge.state.runs import begin_run, run_names, unused, write_origin
 from sapo_edge.state.secret import read_or_create_secret, seed_from_secret
 from sapo_edge.tasks.manifest import Manifest
 
@@ -100,7 +100,8 @@ def begin_with(workspace: Workspace, name: str) -> Begun:
         repository.fetch(ADAPTER_FILE, directory, 4 * weights + HEADER_BYTES)
         adapter, _ = read_checked(directory, dict(shapes))
         # The first run if there is none yet, or else a new name.
-        run_name = unused_name(workspace.paths) if workspace.paths.run.directory.exists() else workspace.paths.run_name
+        paths = workspace.paths
+        run_name = unused(run_names(paths)) if paths.run.directory.exists() else paths.run_name
         write = partial(
             write_state, lora=LoraSettings(rank, alpha, 0), base=source.model_name,
             adapter=adapter, optimizer={},
@@ -117,7 +118,7 @@ def begin_with(workspace: Workspace, name: str) -> Begun:
             checkpoints.append(Checkpoints(run.checkpoints).save(first, write))
             write_origin(run, f"{name} after {counted(published.round, 'round')}", repository.commit)
 
-        begin_run(workspace.paths, run_name, fill)
+        begin_run(paths, run_name, fill)
         return Begun(run_name, checkpoints[0], published)
 
 

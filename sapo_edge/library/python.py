@@ -333,8 +333,7 @@ def _train(
             if not show:
                 yield lambda event: None
                 return
-            with Narrator(done + rounds) as narrator:
-                narrator.known_base(next(iter(store.journal.held_out_course() or ()), None))
+            with Narrator(done + rounds, store.journal.held_out_course()) as narrator:
                 yield narrator
 
     # Called while the node pauses, too, when this thread has no events of its own.
@@ -454,7 +453,7 @@ def _run_for(paths: Paths, manifest: tuple[str, Manifest]) -> str:
     """The run that trains on a manifest: the current one, another one, or a new one named after it."""
     from sapo_edge.state.checkpoints import Checkpoints
     from sapo_edge.state.paths import check_run_name
-    from sapo_edge.state.runs import run_names, unused_name
+    from sapo_edge.state.runs import run_names, unused
 
     current, names = paths.run_name, run_names(paths)
     for name in (current, *names):
@@ -465,7 +464,7 @@ def _run_for(paths: Paths, manifest: tuple[str, Manifest]) -> str:
     with suppress(ConfigError):
         if check_run_name(like) not in names:
             return like
-    return unused_name(paths)
+    return unused(names)
 
 
 def _choose(paths: Paths, name: str) -> None:

@@ -118,7 +118,7 @@ def run_session(workspace: Workspace, stop: Stop, around: Around) -> Outcome:
         closing.callback(policy.close)
         show = closing.enter_context(around.watch(store))
         fanout = EventFanout(store.journal.record, show, around.on_closed, around.report)
-        fanout.draw_on(_open_curves(workspace, store, source, fanout, closing))
+        fanout.draw = _open_curves(workspace, store, source, fanout, closing)
         room = Room()
         transport, status = open_transport(workspace, source, store.secret, fanout.record, closing, room)
         reasons = (*reasons, *around.reasons, describe_pauses(settings), describe_sharing(workspace))
@@ -253,7 +253,7 @@ def _serve_control(
         fanout.deliver(events.Notice(level="warning", text=f"other commands can't reach this node: {error}"))
     else:
         closing.callback(server.stop)
-        fanout.publish_on(server.publish)
+        fanout.publish = server.publish
 
 
 def _open_curves(

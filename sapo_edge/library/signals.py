@@ -86,7 +86,6 @@ class StopSignals:
         self._first: float | None = None
 
     def install(self) -> None:
-        """Handle `ending_signals`."""
         for number in ending_signals():
             signal.signal(number, self)
 

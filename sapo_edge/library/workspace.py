@@ -7,8 +7,9 @@ is the one that the settings name; otherwise that of the joined swarm, of the st
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, closing, nullcontext
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -35,14 +36,6 @@ STATE_SETTINGS = ("model", "rank", "alpha", "seed")
 """Settings that belong to a state directory, beside the manifest."""
 
 
-def keep_silent(_text: str) -> None:
-    """Say nothing."""
-
-
-def _watch_nothing(_name: str) -> AbstractContextManager[Callable[[int, int], None] | None]:
-    return nullcontext()
-
-
 @dataclass(frozen=True)
 class Listener:
     """Who hears what takes time.
@@ -52,8 +45,10 @@ class Listener:
             all, if anything.
     """
 
-    say: Callable[[str], None] = keep_silent
-    watch_download: Callable[[str], AbstractContextManager[Callable[[int, int], None] | None]] = _watch_nothing
+    say: Callable[[str], None] = lambda text: None
+    watch_download: Callable[[str], AbstractContextManager[Callable[[int, int], None] | None]] = lambda name: (
+        nullcontext()
+    )
 
 
 def printing(say: Callable[[str], None]) -> Listener:
@@ -241,6 +236,16 @@ class Workspace:
         )
         choice = detect.detect(settings.backend, self.model)
         return detect.open_policy(detect.as_learner_samples(choice, options) if as_learner else choice, options)
+
+    @contextmanager
+    def answering_policy(
+        self, use: str, *, seed: int = 0, say: Callable[[str], None] | None = None, as_learner: bool = False
+    ) -> Iterator[Policy]:
+        """A policy that answers and does not learn, until the block ends; `use` names its temporary directory."""
+        with tempfile.TemporaryDirectory(prefix=f"sapo-{use}-") as directory:
+            policy, _ = self.open_policy(Path(directory), trainable=False, seed=seed, say=say, as_learner=as_learner)
+            with closing(policy):
+                yield policy
 
 
 def open_workspace(

@@ -13,31 +13,6 @@ RETRY_SECONDS = 60
 """Shortest time between two starts."""
 
 
-def property_list(plan: ServicePlan) -> dict[str, Any]:
-    """What launchd has to know of a service, as in launchd.plist(5)."""
-    definition: dict[str, Any] = {
-        "Label": plan.name,
-        # Events go to the node's log: launchd's files would grow without end.
-        "ProgramArguments": [*plan.command, "--json"],
-        "StandardOutPath": "/dev/null",
-        "StandardErrorPath": str(plan.paths.background_output),
-        "RunAtLoad": True,
-        # After a failure, not after an orderly end.
-        "KeepAlive": {"SuccessfulExit": False},
-        "ThrottleInterval": RETRY_SECONDS,
-        "ExitTimeOut": STOP_SECONDS,
-        "ProcessType": "Background",
-        "LowPriorityIO": True,
-        "Nice": plan.nice,
-        "Umask": 0o077,
-    }
-    if plan.environment:
-        definition["EnvironmentVariables"] = dict(plan.environment)
-    if plan.user:
-        definition["UserName"] = plan.user
-    return definition
-
-
 class Launchd(Manager):
     """Daemons of the machine, and agents of this user."""
 
@@ -51,7 +26,28 @@ class Launchd(Manager):
     def render(self, plan: ServicePlan) -> str:
         import plistlib
 
-        return plistlib.dumps(property_list(plan), sort_keys=False).decode("utf-8")
+        # As in launchd.plist(5).
+        definition: dict[str, Any] = {
+            "Label": plan.name,
+            # Events go to the node's log: launchd's files would grow without end.
+            "ProgramArguments": [*plan.command, "--json"],
+            "StandardOutPath": "/dev/null",
+            "StandardErrorPath": str(plan.paths.background_output),
+            "RunAtLoad": True,
+            # After a failure, not after an orderly end.
+            "KeepAlive": {"SuccessfulExit": False},
+            "ThrottleInterval": RETRY_SECONDS,
+            "ExitTimeOut": STOP_SECONDS,
+            "ProcessType": "Background",
+            "LowPriorityIO": True,
+            "Nice": plan.nice,
+            "Umask": 0o077,
+        }
+        if plan.environment:
+            definition["EnvironmentVariables"] = dict(plan.environment)
+        if plan.user:
+            definition["UserName"] = plan.user
+        return plistlib.dumps(definition, sort_keys=False).decode("utf-8")
 
     def install(self, plan: ServicePlan, *, start: bool) -> bool:
         changed = self._write(plan)

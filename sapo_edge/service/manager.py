@@ -18,7 +18,6 @@ Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 
 
 def run_command(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a command and keep its output."""
     try:
         return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     except OSError as error:

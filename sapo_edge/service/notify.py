@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 
 EVERY = 4
 """Answers to the watchdog in the time after which it would kill the node."""
@@ -71,11 +72,8 @@ class ServiceManager:
     def _send(self, text: str) -> None:
         if not self._address:
             return
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                # A manager that doesn't read must not hold up a round.
-                sender.setblocking(False)
-                sender.sendto(text.encode("utf-8", "replace"), self._address)
-        except OSError:
-            # The report is lost; the next one may arrive.
-            return
+        # If this report is lost, the next one may arrive.
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            # A manager that doesn't read must not hold up a round.
+            sender.setblocking(False)
+            sender.sendto(text.encode("utf-8", "replace"), self._address)

@@ -40,7 +40,7 @@ def render(plan: ServicePlan, *, version: int, namespaces: bool = True) -> str:
     values = {
         "version": sapo_edge.__version__,
         "edit": f"systemctl {'' if system else '--user '}edit {plan.name}",
-        "home": _specifiers(_checked(str(plan.paths.state))),
+        "home": _escaped(str(plan.paths.state)),
         "order": "After=network-online.target\nWants=network-online.target" if system else "",
         "identity": "\n".join(_identity(plan)) if system else "",
         "command": " ".join(quote(argument, variables=True) for argument in plan.command),
@@ -94,32 +94,25 @@ def _sandbox(plan: ServicePlan, *, system: bool, namespaces: bool) -> list[str]:
 
 def quote(text: str, *, variables: bool = False) -> str:
     """A word of a unit file, or of a command there, in which systemd would replace variables."""
-    escaped = _specifiers(_checked(text)).replace("\\", "\\\\").replace('"', '\\"')
+    escaped = _escaped(text).replace("\\", "\\\\").replace('"', '\\"')
     if variables:
         escaped = escaped.replace("$", "$$")
     return escaped if re.fullmatch(r"[\w@%+=:,./$-]+", escaped, re.ASCII) else f'"{escaped}"'
 
 
-def _checked(text: str) -> str:
+def _escaped(text: str) -> str:
+    """A text in which systemd would replace no specifiers."""
     if not text.isprintable():
         raise ConfigError(f"{printable(text)} can't stand in a unit", "use a --home without control characters")
-    return text
-
-
-def _specifiers(text: str) -> str:
     return text.replace("%", "%%")
 
 
 def users_may_isolate() -> bool:
     """Whether the kernel lets a user's service have namespaces of its own."""
-    for file, forbids in _NAMESPACE_SWITCHES.items():
-        try:
-            if Path(file).read_text("ascii").strip() == forbids:
-                return False
-        except OSError:
-            # Not every kernel has every switch.
-            continue
-    return True
+    from sapo_edge.care.sensors import line
+
+    # Not every kernel has every switch.
+    return all(line(Path(file)) != forbids for file, forbids in _NAMESPACE_SWITCHES.items())
 
 
 class Systemd(Manager):

@@ -191,7 +191,6 @@ def _add(archive: zipfile.ZipFile, name: str, path: Path) -> tuple[int, str]:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[zipfile.ZipFile]:
-    """The archive in a file."""
     try:
         with reported("read the backup", file, "name another file"), file.open("rb") as stream:
             _check_end(stream)
@@ -216,7 +215,10 @@ def _check_end(stream: IO[bytes]) -> None:
 
 
 def _read_index(archive: zipfile.ZipFile, file: Path) -> Backup:
-    data = _content(archive, INDEX, _MAX_INDEX_BYTES)
+    with _member(archive, INDEX) as source:
+        data = source.read(_MAX_INDEX_BYTES + 1)
+    if len(data) > _MAX_INDEX_BYTES:
+        raise ValueError(f"{INDEX} is too large")
     try:
         record = check_map("the index", json.loads(data))
         version = check_integer("its version", record.get("v"))
@@ -306,11 +308,3 @@ def _member(archive: zipfile.ZipFile, name: str) -> IO[bytes]:
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ValueError(f"{name} is compressed in another way")
     return archive.open(info)
-
-
-def _content(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
-    with _member(archive, name) as source:
-        data = source.read(limit + 1)
-    if len(data) > limit:
-        raise ValueError(f"{name} is too large")
-    return data

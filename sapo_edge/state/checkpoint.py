@@ -106,13 +106,6 @@ class Checkpoint:
                 raise _damaged(self.directory, f"{name} has changed")
 
 
-def read_checkpoint(directory: Path) -> Checkpoint:
-    """Read the checkpoint in `directory` and verify all its files; raises what `read_record` does."""
-    checkpoint = read_record(directory)
-    checkpoint.verify_files()
-    return checkpoint
-
-
 def read_record(directory: Path) -> Checkpoint:
     """Read and verify `checkpoint.json` alone: cheap, for lists and for choosing among checkpoints.
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sapo_edge.errors import CheckpointError, SapoError, StateError
-from sapo_edge.state.checkpoint import Checkpoint, read_checkpoint, read_record, sync_files
+from sapo_edge.state.checkpoint import Checkpoint, read_record, sync_files
 from sapo_edge.state.durable import (
     check_space,
     is_disk_full,
@@ -91,11 +91,18 @@ class Checkpoints:
 
     def read(self, round: int) -> Checkpoint:
         """The record of one checkpoint; its files are not checked. A CheckpointError if it is missing or damaged."""
-        return _of_round(read_record(self.directory / _name(round)), round)
+        checkpoint = read_record(self.directory / _name(round))
+        if checkpoint.round != round:
+            raise CheckpointError(
+                f"{checkpoint.directory} holds a checkpoint of round {checkpoint.round}", "use an earlier checkpoint"
+            )
+        return checkpoint
 
     def load(self, round: int) -> Checkpoint:
         """One checkpoint with all its files verified; a CheckpointError if it is missing or damaged."""
-        return _of_round(read_checkpoint(self.directory / _name(round)), round)
+        checkpoint = self.read(round)
+        checkpoint.verify_files()
+        return checkpoint
 
     def newest_record(self) -> Checkpoint | None:
         """The newest readable record, whose files are not checked; None without one."""
@@ -271,18 +278,10 @@ def _first_complete(
 ) -> Checkpoint | None:
     for checkpoint in ranked:
         try:
-            if verified is None or (checkpoint.round, checkpoint.files) != (verified.round, verified.files):
+            if not checkpoint.is_same(verified):
                 checkpoint.verify_files()
         except CheckpointError as error:
             warn(str(error))
         else:
             return checkpoint
     return None
-
-
-def _of_round(checkpoint: Checkpoint, round: int) -> Checkpoint:
-    if checkpoint.round != round:
-        raise CheckpointError(
-            f"{checkpoint.directory} holds a checkpoint of round {checkpoint.round}", "use an earlier checkpoint"
-        )
-    return checkpoint

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import sapo_edge
-from sapo_edge.state.durable import reported, write_atomically
+from sapo_edge.state.durable import read_bounded, reported, write_atomically
 
 TERMS = 1
 """Version of what `docs/privacy.md` says is shared. A higher one asks every owner again."""
@@ -40,8 +40,7 @@ class Agreement:
 def read_consent(file: Path) -> Agreement | None:
     """The consent in a file; None if there is none, or it was to other terms than today's."""
     try:
-        with file.open("rb") as stream:
-            record = json.loads(stream.read(_MAX_BYTES))
+        record = json.loads(read_bounded(file, _MAX_BYTES))
         agreement = Agreement(
             int(record["terms"]),
             str(record["program"]),

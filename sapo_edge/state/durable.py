@@ -22,7 +22,6 @@ SPACE_MARGIN = 16 * 1024 * 1024
 
 _FULL = {errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)}
 _ELSEWHERE = "use --home to keep state elsewhere"
-_FULL_REMEDY = f"free some space on that disk, or {_ELSEWHERE}"
 
 
 def is_disk_full(error: BaseException, directory: Path) -> bool:
@@ -53,12 +52,10 @@ def bytes_in(place: Path) -> int:
 
 def is_read_only(path: Path) -> bool:
     """Whether `path`, or the nearest directory above it that exists, is on a file system that is read-only now."""
-    if not hasattr(os, "statvfs"):
-        return False
-    try:
+    # Windows has no `statvfs`.
+    with suppress(AttributeError, OSError):
         return bool(os.statvfs(nearest_existing(path)).f_flag & os.ST_RDONLY)
-    except OSError:
-        return False
+    return False
 
 
 def check_space(directory: Path, needed: int) -> None:
@@ -67,7 +64,7 @@ def check_space(directory: Path, needed: int) -> None:
     if free < needed + SPACE_MARGIN:
         raise StateError(
             f"{directory} has {free / 1e6:.0f} MB free and {(needed + SPACE_MARGIN) / 1e6:.0f} MB are needed",
-            _FULL_REMEDY,
+            f"free some space on that disk, or {_ELSEWHERE}",
         )
 
 

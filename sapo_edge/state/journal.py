@@ -11,7 +11,7 @@ import math
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -379,13 +379,11 @@ def _needs_check(path: Path) -> bool:
     SQLite deletes the write-ahead log when its last user closes it, so a remaining log means a crash. Damage that is
     not found here raises a `StateError` when it is read.
     """
-    try:
-        if path.stat().st_size <= CHECKED_BYTES:
-            return True
-    except OSError:
-        # Opening the file reports the reason.
-        return True
-    return path.with_name(f"{path.name}-wal").exists()
+    # If it can't be read, opening the file reports the reason.
+    with suppress(OSError):
+        if path.stat().st_size > CHECKED_BYTES:
+            return path.with_name(f"{path.name}-wal").exists()
+    return True
 
 
 def _read_held_out(*row: object) -> HeldOut:

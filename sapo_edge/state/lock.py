@@ -61,7 +61,6 @@ class StateLock:
         self.release()
 
     def release(self) -> None:
-        """Release the lock, if it is held."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

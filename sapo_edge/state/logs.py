@@ -1,4 +1,4 @@
-"""Logging: short lines on stderr, JSON lines in a rotating file. A command's messages to its user are not logged.
+"""Logging: JSON lines in a rotating file, nothing on stderr. A command's messages to its user are not logged.
 
 A line of the file has `time` (Unix seconds), `level`, `thread`, `source`, and `text` or, of an event, `event`.
 `as_text` gives a line in words, for a record that is shown whole.
@@ -18,11 +18,10 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.errors import ConfigError
 from sapo_edge.state.durable import reported
 
 LEVELS = ("debug", "info", "warning", "error")
-"""Levels of `configure`, most verbose first."""
+"""Levels of records, most verbose first."""
 MAX_BYTES = 1024 * 1024
 """Size at which the file is rotated."""
 OLDER_FILES = 2
@@ -30,7 +29,6 @@ OLDER_FILES = 2
 LINE_START = '{"time":'
 """How every JSON line begins."""
 _EVENT = '{"v":'
-_TIME = "%Y-%m-%dT%H:%M:%S"
 
 
 class _JsonLines(logging.Formatter):
@@ -53,10 +51,10 @@ def as_text(line: str) -> str:
     try:
         if fields is None:
             return line
-        moment = time.strftime(_TIME, time.gmtime(float(fields["time"])))
+        moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(float(fields["time"])))
         event = fields.get("event")
         text = str(fields["text"]) if event is None else json.dumps(event, separators=(",", ":"))
-        return f"{moment}Z {str(fields['level']).upper()} {fields['thread']} {fields['source']}: {text}"
+        return f"{moment} {str(fields['level']).upper()} {fields['thread']} {fields['source']}: {text}"
     except (KeyError, TypeError, ValueError, OverflowError, OSError):
         return line
 
@@ -89,28 +87,16 @@ class _LogFile(RotatingFileHandler):
             sys.stderr.write(f"can't write to the log {self.baseFilename}: {sys.exc_info()[1]}\n")
 
 
-def configure(level: str = "warning", file: Path | None = None, *, stderr: bool = True) -> None:
+def configure(file: Path | None = None) -> None:
     """Set up logging; a second call replaces the first.
 
     Args:
-        level: one of `LEVELS`, for stderr. The file gets "info" and above, or everything if `level` is "debug".
         file: the rotating file; only for the node, because two processes can't rotate the same file.
-        stderr: False if something else owns the terminal.
     """
-    if level not in LEVELS:
-        raise ConfigError(f"there is no log level {level!r}", f"choose one of {', '.join(LEVELS)}")
-    number = getattr(logging, level.upper())
-    handlers: list[logging.Handler] = []
-    if file is not None:
-        handlers.append(_log_file(file, min(number, logging.INFO)))
-    if stderr:
-        stream = logging.StreamHandler()
-        stream.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
-        stream.setLevel(number)
-        handlers.append(stream)
     # Without a handler, Python's handler of last resort would write to the terminal.
-    logging.basicConfig(level=logging.WARNING, handlers=handlers or [logging.NullHandler()], force=True)
-    logging.getLogger("sapo_edge").setLevel(min(number, logging.INFO))
+    handler = logging.NullHandler() if file is None else _log_file(file)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("sapo_edge").setLevel(logging.INFO)
 
 
 def priority(level: str) -> str:
@@ -131,7 +117,7 @@ def _is_journal() -> bool:
 @contextmanager
 def written(file: Path) -> Iterator[None]:
     """Write this program's records to a file until the block ends, and leave all other logging as it is."""
-    logger, handler = logging.getLogger("sapo_edge"), _log_file(file, logging.INFO)
+    logger, handler = logging.getLogger("sapo_edge"), _log_file(file)
     level, propagates = logger.level, logger.propagate
     # A handler of the root takes what any logger lets pass. It gets what it would get without the file.
     onwards = _Onwards(logger.getEffectiveLevel())
@@ -157,11 +143,11 @@ class _Onwards(logging.Handler):
             root.callHandlers(record)
 
 
-def _log_file(file: Path, level: int) -> logging.Handler:
+def _log_file(file: Path) -> logging.Handler:
     with reported("write the log", file):
         handler = _LogFile(
             file, maxBytes=MAX_BYTES, backupCount=OLDER_FILES, encoding="utf-8", errors="backslashreplace"
         )
     handler.setFormatter(_JsonLines())
-    handler.setLevel(level)
+    handler.setLevel(logging.INFO)
     return handler

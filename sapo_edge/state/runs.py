@@ -39,13 +39,8 @@ def run_names(paths: Paths) -> list[str]:
     return sorted(names, key=lambda name: (name != FIRST_RUN, name))
 
 
-def unused_name(paths: Paths) -> str:
-    """A name for a new run: run-2, run-3, ..."""
-    return unused(run_names(paths))
-
-
 def unused(names: Collection[str]) -> str:
-    """A name for a run beside those of these names."""
+    """A name for a run beside those of these names: run-2, run-3, ..."""
     return next(name for number in count(2) if (name := f"run-{number}") not in names)
 
 
@@ -133,7 +128,6 @@ def write_origin(run: RunPaths, adapter: str, commit: str) -> None:
 
 
 def check_run_exists(paths: Paths, name: str) -> None:
-    """Check that there is a run of this name."""
     names = run_names(paths)
     if name not in names:
         raise ConfigError(f"there is no run {name!r}", f"there are {', '.join(names)}")

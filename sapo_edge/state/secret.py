@@ -23,7 +23,6 @@ def read_or_create_secret(path: Path) -> bytes:
 
 
 def read_secret(path: Path) -> bytes:
-    """Read the secret in `path`."""
     try:
         secret = bytes.fromhex(read_private("identity", path, 4 * SECRET_BYTES).decode("ascii"))
     except ValueError:

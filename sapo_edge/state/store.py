@@ -157,7 +157,6 @@ class Store:
         return event
 
     def close(self) -> None:
-        """Close the journal and release the lock."""
         try:
             self.journal.close()
         finally:

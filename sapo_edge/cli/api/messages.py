@@ -27,8 +27,6 @@ MAX_STOP = 64
 MAX_TEMPERATURE = 2.0
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 """Roles of messages, and what the model's chat template calls them."""
-ANY_OBJECT = '{"type": "object"}'
-"""The schema of `json_object`."""
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "n": (1,), "best_of": (1,), "top_p": (1,), "top_k": (0, -1), "min_p": (0,), "typical_p": (1,),
     "presence_penalty": (0,), "frequency_penalty": (0,), "repetition_penalty": (1,), "logit_bias": ({},),
@@ -232,7 +230,7 @@ def _schema(wanted: Any) -> str | None:
     given = named.get("schema") if isinstance(named, dict) else None
     if kind == "json_schema" and not isinstance(given, dict):
         raise ApiError("json_schema.schema is missing: it is the schema", parameter=place)
-    schema = ANY_OBJECT if kind == "json_object" else json.dumps(given)
+    schema = '{"type": "object"}' if kind == "json_object" else json.dumps(given)
     try:
         check_schema(schema)
     except ModelError as error:

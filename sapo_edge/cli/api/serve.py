@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-import tempfile
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -87,16 +85,12 @@ def serve(workspace: Workspace, listening: socket.socket) -> None:
     base = open_source(workspace.model, mlx=True).model_name
     address, port = listening.getsockname()[:2]
     is_local = ipaddress.ip_address(address).is_loopback
-    with tempfile.TemporaryDirectory(prefix="sapo-api-") as temporary:
-        narrate(f"loading {printable(base)}")
-        with (
-            closing(workspace.open_policy(Path(temporary), trainable=False, seed=0)[0]) as policy,
-            closing(Engine(workspace, policy, narrate)) as engine,
-        ):
-            catalogue, file = Catalogue(workspace, base, policy.model_digest, narrate), workspace.paths.api_token
-            show(address, port, token.read_or_make(file), catalogue)
-            server = ApiServer(engine, catalogue, partial(token.read, file), is_local, narrate)
-            asyncio.run(_until_signal(server, listening))
+    narrate(f"loading {printable(base)}")
+    with workspace.answering_policy("api") as policy, closing(Engine(workspace, policy, narrate)) as engine:
+        catalogue, file = Catalogue(workspace, base, policy.model_digest, narrate), workspace.paths.api_token
+        show(address, port, token.read_or_make(file), catalogue)
+        server = ApiServer(engine, catalogue, partial(token.read, file), is_local, narrate)
+        asyncio.run(_until_signal(server, listening))
 
 
 async def _until_signal(server: ApiServer, listening: socket.socket) -> None:

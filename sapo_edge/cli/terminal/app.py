@@ -13,7 +13,7 @@ from sapo_edge.state import logs
 def run_app(home: Path | None) -> ExitCode:
     """Show the terminal app until it is quit; returns its exit code, FAILED if it crashed and has printed why."""
     # The app owns the terminal: log lines would break its screen.
-    logs.configure(stderr=False)
+    logs.configure()
     share_one_heap()
     # Looking through all that loads takes a tenth of the start, and later 0.1 s of whichever key comes then.
     with loading() as loaded:

@@ -120,11 +120,6 @@ class PageServer(Server):
         self._sessions: dict[web.WebSocketResponse, AppProcess] = {}
         self._page = Template(resources.files("sapo_edge.cli.web").joinpath("page.html").read_text("utf-8"))
 
-    @property
-    def sessions(self) -> int:
-        """Number of running apps."""
-        return len(self._sessions)
-
     async def make_app(self) -> web.Application:
         app = web.Application(middlewares=[self._guard])
         app.router.add_get("/{token}/", self.handle_index)

@@ -95,9 +95,9 @@ def full(disk: SmallDisk) -> None:
 
 
 def read_only(disk: SmallDisk) -> None:
-    logs.configure(stderr=False)
+    logs.configure()
     remount("ro", disk.directory)
-    for operation in (lambda: disk.work(1), lambda: logs.configure(file=disk.paths.log)):
+    for operation in (lambda: disk.work(1), lambda: logs.configure(disk.paths.log)):
         text = message(operation)
         assert "read-only" in text and "--home" in text, text
     assert lock_holder(disk.paths.lock) is None
@@ -113,7 +113,7 @@ def remount(how: str, directory: Path) -> None:
 def main(directory: Path) -> None:
     disk = SmallDisk(directory)
     disk.paths.create()
-    logs.configure(file=disk.paths.log, stderr=False)
+    logs.configure(disk.paths.log)
     full(disk)
     read_only(disk)
 

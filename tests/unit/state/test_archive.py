@@ -296,7 +296,7 @@ def test_other_bytes_are_no_backup(file: Path, target: Paths, number: int) -> No
         restore_backup(target, file)
 
 
-@fails_without("state/archive.py", "if len(data) > limit:")
+@fails_without("state/archive.py", "if len(data) > _MAX_INDEX_BYTES:")
 @fails_without("state/archive.py", " or length > _MAX_DIRECTORY_BYTES")
 @fails_without("state/archive.py", "if name in _SETTINGS and expected[0] > MAX_SETTINGS_BYTES:")
 @pytest.mark.parametrize("bound", ["_MAX_INDEX_BYTES", "_MAX_DIRECTORY_BYTES", "MAX_SETTINGS_BYTES"])
@@ -308,7 +308,7 @@ def test_what_is_read_into_memory_is_bounded(
         restore_backup(target, file)
 
 
-@fails_without("state/archive.py", "source.read(limit + 1)", "source.read()")
+@fails_without("state/archive.py", "source.read(_MAX_INDEX_BYTES + 1)", "source.read()")
 @fails_without("state/archive.py", "min(_CHUNK, expected[0] + 1 - size)", "_CHUNK")
 def test_a_file_that_inflates_to_more_than_its_bound_is_not_inflated(
     file: Path, target: Paths, monkeypatch: pytest.MonkeyPatch

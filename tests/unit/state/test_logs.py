@@ -1,4 +1,4 @@
-"""Logging to stderr and a file."""
+"""Logging to a file."""
 
 import json
 import logging
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.errors import ConfigError, StateError
+from sapo_edge.errors import StateError
 from sapo_edge.events import Notice, to_json
 from sapo_edge.state import logs
 from sapo_edge.state.log_reader import LogReader
@@ -31,21 +31,16 @@ def restored() -> Iterator[None]:
     logging.getLogger("sapo_edge").setLevel(logging.NOTSET)
 
 
-def test_stderr_gets_its_level_and_stdout_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure("warning")
-    logging.getLogger("sapo_edge.node").info("quiet")
-    logging.getLogger("sapo_edge.node").warning("loud")
-    captured = capsys.readouterr()
-    assert captured.out == "" and captured.err == "WARNING sapo_edge.node: loud\n"
-    logs.configure("debug", stderr=False)
+def test_the_terminal_gets_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure()
     logging.getLogger("sapo_edge").error("hidden")
-    assert capsys.readouterr().err == ""
+    assert capsys.readouterr() == ("", "")
 
 
 def test_the_file_gets_more_than_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "log"
-    logs.configure("error", file)
-    logs.configure("error", file)
+    logs.configure(file)
+    logs.configure(file)
     logging.getLogger("sapo_edge.node").info("kept \udc80")
     logging.getLogger("elsewhere").info("not ours")
     lines = file.read_text().splitlines()
@@ -61,14 +56,14 @@ def test_a_torn_last_line_does_not_take_the_next_one_with_it(tmp_path: Path) -> 
     file = tmp_path / "log"
     for torn in (b'{"time":1,"lev', b"whole\n"):
         file.write_bytes(torn)
-        logs.configure("error", file, stderr=False)
+        logs.configure(file)
         logging.getLogger("sapo_edge.node").info("next")
         first, second = file.read_text().splitlines()
         assert first == torn.decode().strip() and json.loads(second)["text"] == "next"
 
 
 def test_events_and_errors_are_one_line_each_and_read_as_before(tmp_path: Path) -> None:
-    logs.configure("error", tmp_path / "log", stderr=False)
+    logs.configure(tmp_path / "log")
     event = to_json(Notice(level="warning", text='a "word"\n{"time":', time=5.5))
     logger = logging.getLogger("sapo_edge.node")
     logger.info(event)
@@ -95,14 +90,12 @@ def test_any_line_can_be_read(text: str, start: str) -> None:
 
 def test_the_file_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "MAX_BYTES", 200)
-    logs.configure("error", tmp_path / "log")
+    logs.configure(tmp_path / "log")
     for _ in range(20):
         logging.getLogger("sapo_edge").info("a line")
     assert len(list(tmp_path.iterdir())) == 1 + logs.OLDER_FILES
-    with pytest.raises(ConfigError, match="debug, info"):
-        logs.configure("loud")
     with pytest.raises(StateError, match="log"):
-        logs.configure("info", tmp_path / "none" / "log")
+        logs.configure(tmp_path / "none" / "log")
 
 
 def test_a_full_disk_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +103,7 @@ def test_a_full_disk_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixt
     if not device.exists() or not stat.S_ISCHR(device.stat().st_mode):
         pytest.skip("no /dev/full here")
     (tmp_path / "log").symlink_to(device)
-    logs.configure("error", tmp_path / "log")
+    logs.configure(tmp_path / "log")
     for _ in range(3):
         logging.getLogger("sapo_edge").info("x" * 10_000)
     assert capsys.readouterr().err.count("can't write to the log") == 1

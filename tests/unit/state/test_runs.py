@@ -15,7 +15,7 @@ from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.journal import SEQUENCE, Journal
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import FIRST_RUN, Paths
-from sapo_edge.state.runs import begin_run, remove_run, run_names, unused_name, use_run
+from sapo_edge.state.runs import begin_run, remove_run, run_names, unused, use_run
 from sapo_edge.state.store import ROLLED_BACK_CURSOR, Store
 from tests.fakes import find_the_disk_full
 
@@ -36,7 +36,7 @@ def train(paths: Paths, rollouts: int, tasks: int) -> int:
 
 
 def test_a_fresh_state_directory_has_the_first_run_and_no_run_changes_while_a_node_runs(paths: Paths) -> None:
-    assert run_names(paths) == [FIRST_RUN] and paths.run_name == FIRST_RUN and unused_name(paths) == "run-2"
+    assert run_names(paths) == [FIRST_RUN] and paths.run_name == FIRST_RUN and unused(run_names(paths)) == "run-2"
     train(paths, 1, 1)
     assert run_names(paths) == [FIRST_RUN] and not paths.current_run.exists()
     train(paths, 1, 1)
@@ -57,7 +57,9 @@ def test_a_state_of_a_program_that_was_never_released_is_refused(paths: Paths) -
 def test_a_new_run_is_empty_and_goes_on_with_numbers_and_questions(paths: Paths) -> None:
     assert train(paths, 10, 40) == 1
     begin_run(paths, "run-2")
-    assert run_names(paths) == [FIRST_RUN, "run-2"] and paths.run_name == "run-2" and unused_name(paths) == "run-3"
+    assert (
+        run_names(paths) == [FIRST_RUN, "run-2"] and paths.run_name == "run-2" and unused(run_names(paths)) == "run-3"
+    )
     with Store(paths) as store:
         assert store.latest is None and store.journal.last_round() is None
         assert store.resume(model_digest="another", manifest_digest="another") == (None, 0)
