@@ -15,7 +15,7 @@ from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ModelError, SapoError
 from sapo_edge.library.progress import DownloadReport
 from sapo_edge.library.workspace import Workspace
-from sapo_edge.plain import narrate, size, table
+from sapo_edge.plain import narrate, printable, size, table
 
 if TYPE_CHECKING:
     from sapo_edge.backends.hub.cache import KeptModel
@@ -25,6 +25,8 @@ app = typer.Typer(no_args_is_help=True, help="List, download, show and remove mo
 Name = Annotated[str, typer.Argument(help="hf:ORGANISATION/MODEL, or hf:ORGANISATION/MODEL:FILE for a GGUF file.")]
 EMBEDDED = "embedded"
 """What the embedded model is called in lists; as a setting its name is empty."""
+MAX_LICENCE = 40
+"""Characters of a licence that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,9 @@ def list_models(backend: Backend = None, home: Home = None, json: Json = False) 
     cells = [("disk", "weights", "memory", "fits", "licence", "model")]
     for model in models:
         weights = f"{model.weights / 1e6:.0f} M" if model.weights else "-"
-        name = f"{model.name}{f': {model.problem}' if model.problem else ''}"
+        name = printable(f"{model.name}{f': {model.problem}' if model.problem else ''}")
         memory = size(model.needed) if model.needed else "-"
-        cells.append((size(model.bytes), weights, memory, model.fits, model.licence or "-", name))
+        cells.append((size(model.bytes), weights, memory, model.fits, _licence(model) or "-", name))
     emit({"models": [_record(model) for model in models]}, table(cells, {0, 1, 2}), json)
 
 
@@ -115,11 +117,11 @@ def show(
     rows = {
         "path": str(model.path), "on disk": size(model.bytes), "architecture": model.architecture,
         "weights": f"{model.weights / 1e6:.0f} million" if model.weights else "",
-        "context": f"{model.context} tokens" if model.context else "", "licence": model.licence or "not known",
+        "context": f"{model.context} tokens" if model.context else "", "licence": _licence(model) or "not known",
         "backend": model.backend, "memory": f"{size(model.needed)}{free}" if model.needed else "",
         "problem": model.problem,
     }  # fmt: skip
-    emit(_record(model), (f"{key:12} {value}" for key, value in rows.items() if value), json)
+    emit(_record(model), (f"{key:12} {printable(value)}" for key, value in rows.items() if value), json)
 
 
 @app.command()
@@ -160,6 +162,11 @@ def describe(workspace: Workspace, name: str, path: Path, licence: str = "") -> 
     shape = workspace.round_shape()
     memory = None if shape is None else memory_need(path, workspace.settings, shape)
     return model if memory is None else replace(model, needed=memory.needed, free=memory.free)
+
+
+def _licence(model: Described) -> str:
+    """Its name for a terminal: whoever made the model wrote it."""
+    return printable(model.licence)[:MAX_LICENCE]
 
 
 def _kept(workspace: Workspace, model: KeptModel) -> Described:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save
 
+from sapo_edge.cli.models import MAX_LICENCE
 from sapo_edge.control.run_report import read_run_report
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
@@ -263,6 +264,16 @@ def test_a_damaged_model_is_listed_with_its_problem(hub: Hub, invoke: Invoke, tm
     path.resolve().write_bytes(path.read_bytes()[:1000])
     (row,) = [row for row in invoke("models", "list").out.splitlines() if f"  {FILE}: " in row]
     assert " no " in row and "ends in the middle" in row
+
+
+@fails_without("cli/models.py", "return printable(model.licence)[:MAX_LICENCE]", "return model.licence")
+def test_a_licence_reaches_the_terminal_escaped_and_short(hub: Hub, invoke: Invoke) -> None:
+    page = Path(invoke("models", "pull", FILE).out.strip()).with_name("README.md")
+    page.unlink(missing_ok=True)
+    page.write_text(f'---\nlicense: "\\e]0;mine\\a{"x" * 100}"\n---\n')
+    for arguments in (("list",), ("show", FILE)):
+        out = invoke("models", *arguments).out
+        assert "\\x1b]0;mine" in out and not {"\x1b", "\a"} & set(out) and "x" * MAX_LICENCE not in out
 
 
 @pytest.mark.parametrize(("arguments", "error"), [
