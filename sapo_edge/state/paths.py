@@ -101,7 +101,7 @@ class Paths:
     api_token = _Below("state", "api-token")
     """What programs show to `sapo api`."""
     consent = _Below("state", "consent.json")
-    """The user's consent from the terminal app's first screen."""
+    """The user's consent to share."""
 
     @classmethod
     def default(cls, home: Path | None = None) -> Paths:

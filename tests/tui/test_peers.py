@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets._footer import FooterKey
 
 from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.swarm.status import LastSeen, Search
@@ -52,6 +53,19 @@ def names(screen: Peers) -> list[str]:
 
 def title(screen: Peers) -> str:
     return screen.peers.render_line(0).text
+
+
+async def test_the_footer_offers_a_peers_keys_as_soon_as_one_is_connected(launcher: FakeLauncher) -> None:
+    tell(launcher, state="alone", peers=[])
+    async with opened(launcher) as (pilot, screen):
+
+        def offers(*, details: bool) -> bool:
+            keys = [key for key in screen.query(FooterKey) if key.description == "Details"]
+            return [not key.has_class("-disabled") for key in keys] == [details]
+
+        await until(pilot, lambda: offers(details=False))
+        await polled(pilot, screen, launcher, peers=[asdict(peer) for peer in PEERS], state="connected")
+        await until(pilot, lambda: offers(details=True))
 
 
 async def test_the_swarm_is_shown_and_on_their_screen_the_rollouts_of_a_peer(launcher: FakeLauncher) -> None:

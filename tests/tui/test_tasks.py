@@ -273,7 +273,7 @@ async def test_what_is_no_list_of_json_lines_is_edited_as_it_is(
     file.write_bytes(content.encode())
     launcher.replies["tasks check"] = CHECKED
     for variable in ("VISUAL", "EDITOR"):
-        monkeypatch.delenv(variable, raising=False)
+        monkeypatch.setenv(variable, " ")
     async with running(launcher) as (pilot, app):
         await with_file(pilot, app, path=str(file))
         await until(pilot, lambda: "no mistakes" in screen(app))

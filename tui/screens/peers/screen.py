@@ -93,7 +93,8 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
     ]
 
     _next: SwarmCard | None = None
-    _pending_shown = ""
+    _keys_for = "", True
+    """What decides which keys work: what is pending, and whether anybody is connected."""
 
     def content(self) -> ComposeResult:
         yield Static(id="swarm", markup=False)
@@ -119,14 +120,14 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         attached = state.standing is Standing.ATTACHED
         swarm = state.status.get("swarm") if attached else None
         line, pending = self.query_one("#swarm", Static), self._pending
-        if pending != self._pending_shown:
-            self._pending_shown = pending
-            self.refresh_bindings()
         line.display = swarm is not None or bool(pending)
         line.update(Content(pending) if swarm is None else swarm_text(swarm, self._in, pending))
         peers = (swarm or {}).get("peers") or ()
         self.peers.say("" if peers else nothing_text(state))
         self.peers.show(peers, float((swarm or {}).get("time") or 0))
+        if (pending, bool(peers)) != self._keys_for:
+            self._keys_for = pending, bool(peers)
+            self.refresh_bindings()
         self.set_class(not peers, "-empty")
         if not peers:
             self.action_back()

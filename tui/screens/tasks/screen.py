@@ -156,7 +156,8 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
 
     def action_edit(self) -> None:
         """Open the questions in the user's editor, or in the app's own if none is set or a browser shows the app."""
-        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+        named = (os.environ.get(name, "").strip() for name in ("VISUAL", "EDITOR"))
+        editor = next(filter(None, named), "")
         if not editor or self.app.is_web:
             self._edit_here()
             return
