@@ -82,8 +82,8 @@ class Meter:
         self._arrivals = Arrivals(capacity)
         self._remotes: dict[tuple[str, int], MeteredStream] = {}
 
-    def open(self, stream: Any, inbound: bool) -> MeteredStream:
-        metered = MeteredStream(stream, self, inbound)
+    def open(self, stream: Any) -> MeteredStream:
+        metered = MeteredStream(stream, self)
         self.sockets.add(metered)
         if remote := metered.get_remote_address():
             self._remotes[remote] = metered
@@ -156,10 +156,9 @@ class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not foll
     cancellation; one that stalls closes the socket.
     """
 
-    def __init__(self, stream: Any, meter: Meter, inbound: bool) -> None:
+    def __init__(self, stream: Any, meter: Meter) -> None:
         self.sent = 0
         self.received = 0
-        self.inbound = inbound
         self.upgraded = False
         self.held = False
         self.gone = trio.Event()
@@ -283,7 +282,7 @@ class MeteredTCP(TCP):  # type: ignore[misc] # libp2p is not followed
         """A listener with metered sockets, bounded in number."""
 
         async def accept(stream: Any) -> None:
-            metered = self._meter.open(stream, inbound=True)
+            metered = self._meter.open(stream)
             try:
                 if not await self._meter.admits(metered):
                     return
@@ -299,5 +298,5 @@ class MeteredTCP(TCP):  # type: ignore[misc] # libp2p is not followed
         return _Listener(accept, self._meter)
 
     def _metered(self, connection: Any) -> Any:
-        connection.stream = self._meter.open(connection.stream, inbound=False)
+        connection.stream = self._meter.open(connection.stream)
         return connection
