@@ -38,7 +38,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum
+from enum import Enum
 
 from sapo_edge.recent import Recent
 from sapo_edge.room import GENEROUS, Room
@@ -111,14 +111,6 @@ def _factor(rate: float) -> float:
     return max(1.0, RATE / 60.0 / rate)
 
 
-class _Kind(IntEnum):
-    """How long a peer is remembered: the later ones outlast the earlier ones."""
-
-    NEW = 0
-    HEARD_AGAIN = 1
-    ESTABLISHED = 2
-
-
 class _Use(Enum):
     """What a budget is for: an author's own rollouts, those of all newcomers that arrive through a neighbour, and
     digests that it announces without rollouts."""
@@ -175,10 +167,9 @@ class _Peer:
         return float(0.5 ** (self.penalty / RATE_HALVED_BY))
 
     @property
-    def kind(self) -> _Kind:
-        if self.is_established:
-            return _Kind.ESTABLISHED
-        return _Kind.HEARD_AGAIN if self.accepted > 1 else _Kind.NEW
+    def queue(self) -> tuple[bool, str]:
+        """The queue that it is in: those with one good rollout or none are apart from the others of their source."""
+        return self.is_established or self.accepted > 1, self.source
 
     def budget(self, use: _Use, now: Callable[[], float]) -> TokenBucket:
         """The budget for a use, at the rate that its penalty leaves."""
@@ -190,28 +181,27 @@ class _Peer:
 
 
 class _Shelf:
-    """Peers of some kinds, bounded in number, by kind and source; each queue in the order in which they were seen."""
+    """Peers, bounded in number; each queue of them in the order in which they were seen."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.peers: dict[str, _Peer] = {}
-        self.queues: dict[tuple[_Kind, str], OrderedDict[str, None]] = {}
+        self.queues: dict[tuple[bool, str], OrderedDict[str, None]] = {}
 
     def put(self, peer_id: str, peer: _Peer) -> None:
         """Add a peer as the one of its queue that was seen last."""
         self.peers[peer_id] = peer
-        queue = self.queues.setdefault((peer.kind, peer.source), OrderedDict())
+        queue = self.queues.setdefault(peer.queue, OrderedDict())
         queue[peer_id] = None
         queue.move_to_end(peer_id)
 
     def take(self, peer_id: str) -> _Peer | None:
-        """Remove a peer whose kind and source have not changed since it was put there; None if it is not there."""
+        """Remove a peer whose queue has not changed since it was put there; None if it is not there."""
         peer = self.peers.pop(peer_id, None)
         if peer is not None:
-            key = (peer.kind, peer.source)
-            del self.queues[key][peer_id]
-            if not self.queues[key]:
-                del self.queues[key]
+            del self.queues[peer.queue][peer_id]
+            if not self.queues[peer.queue]:
+                del self.queues[peer.queue]
         return peer
 
     def surplus(self) -> str | None:
@@ -220,9 +210,6 @@ class _Shelf:
             return None
         longest = max(self.queues.values(), key=len)
         return next(iter(longest))
-
-    def count(self, kind: _Kind, source: str) -> int:
-        return len(self.queues.get((kind, source), ()))
 
 
 class Reputation:
@@ -258,8 +245,7 @@ class Reputation:
         """
         with self._lock:
             peer = self._remember(peer_id)
-            shelf = self._shelf_of(peer)
-            shelf.take(peer_id)
+            self._shelf_of(peer).take(peer_id)
             if neighbour is not None and not peer.is_author:
                 peer.is_author, peer.source = True, self.network_of(neighbour) or neighbour
             peer.accepted += count
@@ -419,7 +405,8 @@ class Reputation:
         if peer.last_seen < peer.ignored_until:
             return False
         most = max(MAX_ESTABLISHED_PER_SOURCE, len(self._established.peers) // 2)
-        return self._established.count(_Kind.ESTABLISHED, peer.source) < most
+        of_source = self._established.queues.get((True, peer.source), ())
+        return len(of_source) < most
 
     def _demote(self, peer_id: str) -> None:
         peer = self._established.take(peer_id)
