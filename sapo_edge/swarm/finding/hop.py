@@ -111,10 +111,6 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
         self.resource_manager._clean_expired()
         return [str(peer) for peer in self.resource_manager._reservations]
 
-    @property
-    def reservations(self) -> int:
-        return len(self.holders)
-
     def start(self) -> None:
         """Serve relay requests from now on."""
         self.host.set_stream_handler(HOP, self._handle_hop_stream)

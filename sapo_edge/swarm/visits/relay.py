@@ -146,7 +146,7 @@ async def run_relay(
                 forget_strangers(host)
                 if report is not None:
                     connections = len(host.get_network().connections)
-                    await report(RelayStatus(connections, hop.reservations, hop.circuits, meter.sent, meter.received))
+                    await report(RelayStatus(connections, len(hop.holders), hop.circuits, meter.sent, meter.received))
 
 
 async def _announce(config: RelayConfig, own: tuple[Address, ...], tally: Tally) -> None:
