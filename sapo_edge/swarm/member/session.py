@@ -53,6 +53,8 @@ _DIRECTIONS: dict[str, Direction] = {"INBOUND": "in", "OUTBOUND": "out"}
 class Session:
     """A host with its protocols. Its `Member` outlives it."""
 
+    _discovery: Discovery
+
     def __init__(self, member: Member) -> None:
         config = member.config
         self.member = member
@@ -78,7 +80,6 @@ class Session:
         self._backfilled: set[str] = set()
         self._backfills = TokenBucket(1 / BACKFILL_SECONDS, BACKFILL_PEERS)
         self._tidied = trio.current_time()
-        self._discovery: Discovery | None = None
         self._addresses: tuple[str, ...] = ()
         self._addresses_updated = -ADDRESS_SECONDS
         self._shown_router: Router = ""
@@ -114,10 +115,12 @@ class Session:
         member = self.member
         host = running(self.host, member.config.listen, member.choose_port(), self.meter, member.blame)
         async with host as nursery, self.gossip.running(nursery):
+            is_proven = member.admission.reputation.is_established
+            self._discovery = Discovery(self.host, member.config, member.ports, self.tally, is_proven)
             member.mark_listening(self._find_addresses(), listen_port(self.host), self.meter, self._wake)
             for task in (self._publish, self._check_tasks, self.puller.run):
                 nursery.start_soon(task)
-            await nursery.start(self._discover)
+            await nursery.start(self._discovery.run)
             await self._maintain()
 
     def _wake(self) -> None:
@@ -136,14 +139,8 @@ class Session:
         direct = [
             direct_address(ip, port, own) for ip in find_local_networks(self.member.config.listen).listen_addresses
         ]
-        discovery = self._discovery
-        public, relayed = (discovery.invited(), discovery.relays.addresses()) if discovery else ((), ())
+        public, relayed = self._discovery.invited(), self._discovery.relays.addresses()
         return tuple(dict.fromkeys(str(address) for address in (*public, *direct, *relayed)))
-
-    async def _discover(self, task_status: trio.TaskStatus[None]) -> None:
-        is_proven = self.member.admission.reputation.is_established
-        self._discovery = Discovery(self.host, self.member.config, self.member.ports, self.tally, is_proven)
-        await self._discovery.run(task_status)
 
     async def _publish(self) -> None:
         while True:
@@ -254,10 +251,9 @@ class Session:
                 await trio.sleep(MAINTENANCE_SECONDS)
 
     def _snapshot(self, has_peers: bool) -> None:
-        outside = self._discovery.outside if self._discovery else None
-        ahead = self.member.admission.freshness.clock_ahead = outside.clock_ahead if outside else 0.0
-        discovery = self._discovery if self.member.config.map_port else None
-        router: Router = discovery.mapping.state if discovery else ""
+        discovery = self._discovery
+        ahead = self.member.admission.freshness.clock_ahead = discovery.outside.clock_ahead
+        router: Router = discovery.mapping.state if self.member.config.map_port else ""
         # Who waits for the router's answer wants the address that follows from it.
         if router != self._shown_router or trio.current_time() - self._addresses_updated > ADDRESS_SECONDS:
             self._shown_router = router
@@ -267,9 +263,9 @@ class Session:
             peers=self._peers(),
             paused=self._paused(),
             addresses=self._addresses,
-            reachable=outside.is_reachable if outside else None,
+            reachable=discovery.outside.is_reachable,
             router=router,
-            search=self._discovery.rendezvous.search if self._discovery and not has_peers else None,
+            search=None if has_peers else discovery.rendezvous.search,
             clock_ahead=ahead,
         )
 
