@@ -112,7 +112,6 @@ class MeetingPlace:
         self._buckets = Buckets(MAX_ADDRESSES, lambda: TokenBucket(RATE, BURST, trio.current_time))
 
     def start(self) -> None:
-        """Answer from now on."""
         self._host.set_stream_handler(TProtocol(PROTOCOL), self._handle)
 
     def keep(self, claim: Claim, meet: Meet) -> None:

@@ -112,7 +112,6 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
         return [str(peer) for peer in self.resource_manager._reservations]
 
     def start(self) -> None:
-        """Serve relay requests from now on."""
         self.host.set_stream_handler(HOP, self._handle_hop_stream)
 
     async def _handle_hop_stream(self, stream: INetStream) -> None:
