@@ -71,13 +71,12 @@ async def offer_invite(
     Raises:
         SwarmError: if one wrong guess was made, if nobody came, or if it is not sure that the invite arrived.
     """
-    tally = Tally(lambda event: None)
     async with visiting_host(None, listen) as host:
         reached = await _reach(host, places)
         number, claims = await _claim_number(host, list(reached))
         code = Code(number, random_words())
         desk = _Desk(Offer(code, line))
-        own = MeetingPlace(host, tally, slots=0)
+        own = MeetingPlace(host, Tally(), slots=0)
         own.keep(Claim(number, False), desk.meet)
         own.start()
         look = partial(find_local_networks, listen)
@@ -93,7 +92,7 @@ async def offer_invite(
                 ready(code, addresses, [name for peer_id, name in reached.items() if peer_id in claims], is_announced)
                 if mdns:
                     announcement = Announcement(number_tag(number), own_id, port)
-                    nursery.start_soon(run_mdns, announcement, look, lambda address: None, tally)
+                    nursery.start_soon(run_mdns, announcement, look, lambda address: None, Tally())
                 for peer_id, stream in claims.items():
                     nursery.start_soon(_wait_at, host, peer_id, stream, Claim(number, True), desk)
                 await desk.settled.wait()
