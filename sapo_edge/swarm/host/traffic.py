@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -242,24 +243,20 @@ class _Listener(TCPListener):  # type: ignore[misc] # libp2p is not followed
         known = len(self.listeners)
         await super().listen(maddr)
         for listener in self.listeners[known:]:
-            listener.accept = self._choosy(listener.accept)
+            listener.accept = functools.partial(self._accept, listener.accept)
 
-    def _choosy(self, accept: Callable[[], Awaitable[trio.SocketStream]]) -> Callable[[], Awaitable[trio.SocketStream]]:
+    async def _accept(self, accept: Callable[[], Awaitable[trio.SocketStream]]) -> trio.SocketStream:
         work = self._meter.work
-
-        async def choosy() -> trio.SocketStream:
-            work.attribute_to(ARRIVING)
-            while True:
-                if work.arriving.exhausted():
-                    # Many at once then: to wake up for each takes longer than to refuse it.
-                    await trio.sleep(work.arriving.wait(ARRIVING_AGAIN))
-                stream = await accept()
-                remote = _remote_address(stream)
-                if remote is None or not self._meter.turns_away(remote[0]):
-                    return stream
-                stream.socket.close()
-
-        return choosy
+        work.attribute_to(ARRIVING)
+        while True:
+            if work.arriving.exhausted():
+                # Many at once then: to wake up for each takes longer than to refuse it.
+                await trio.sleep(work.arriving.wait(ARRIVING_AGAIN))
+            stream = await accept()
+            remote = _remote_address(stream)
+            if remote is None or not self._meter.turns_away(remote[0]):
+                return stream
+            stream.socket.close()
 
 
 class MeteredTCP(TCP):  # type: ignore[misc] # libp2p is not followed
