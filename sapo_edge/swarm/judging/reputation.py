@@ -38,7 +38,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+from typing import Literal
 
 from sapo_edge.recent import Recent
 from sapo_edge.room import GENEROUS, Room
@@ -100,6 +100,10 @@ WEIGHTS: Mapping[Rejection, float] = {
 }
 """Penalty of each offence."""
 
+_Use = Literal["own", "newcomers", "announced"]
+"""What a budget is for: an author's own rollouts, those of all newcomers that arrive through a neighbour, and digests
+that it announces without rollouts."""
+
 
 def cost(rollouts: int, size: int) -> float:
     """What is charged for rollouts, or announcements of them, that have `size` bytes together."""
@@ -109,15 +113,6 @@ def cost(rollouts: int, size: int) -> float:
 def _factor(rate: float) -> float:
     """How many rollouts one counts as, so that of `RATE` only so many a second remain."""
     return max(1.0, RATE / 60.0 / rate)
-
-
-class _Use(Enum):
-    """What a budget is for: an author's own rollouts, those of all newcomers that arrive through a neighbour, and
-    digests that it announces without rollouts."""
-
-    OWN = "own"
-    NEWCOMERS = "newcomers"
-    ANNOUNCED = "announced"
 
 
 @dataclass(slots=True)
@@ -279,7 +274,7 @@ class Reputation:
         """
         with self._lock:
             peer = self._find(author)
-            if peer is not None and _Use.OWN in peer.budgets and peer.budget(_Use.OWN, self._now).level() <= 0:
+            if peer is not None and "own" in peer.budgets and peer.budget("own", self._now).level() <= 0:
                 return False
             if peer is not None and peer.is_established:
                 return True
@@ -293,7 +288,7 @@ class Reputation:
             via = self._remember(neighbour)
             # A newcomer with a penalty must leave part of the budget, so that the other newcomers don't pay for it.
             reserve = BURST * (1.0 - peer.share) if peer is not None and peer is not via else 0.0
-            return via.budget(_Use.NEWCOMERS, self._now).level() > reserve
+            return via.budget("newcomers", self._now).level() > reserve
 
     def postpone(self, author: str, neighbour: str) -> None:
         """Record that a message was refused: a newcomer waits until it is heard again from this neighbour's source."""
@@ -312,11 +307,11 @@ class Reputation:
         """Charge verified rollouts, by their `cost`, to an author's budget."""
         with self._lock:
             peer = self._remember(author)
-            peer.budget(_Use.OWN, self._now).charge(rollouts * _factor(self._room.author))
+            peer.budget("own", self._now).charge(rollouts * _factor(self._room.author))
             if not peer.is_established:
                 price = rollouts * _factor(self._room.newcomers)
                 if author != neighbour:
-                    self._remember(neighbour).budget(_Use.NEWCOMERS, self._now).charge(price)
+                    self._remember(neighbour).budget("newcomers", self._now).charge(price)
                 self._newcomers_budget(peer).charge(self._source(author, neighbour), price)
             peer.was_heard = True
 
@@ -326,7 +321,7 @@ class Reputation:
         A newcomer's budget, and that of all newcomers, is used up by others, too, which nobody is blamed for.
         """
         with self._lock:
-            own = self._remember(author).budget(_Use.OWN, self._now)
+            own = self._remember(author).budget("own", self._now)
             own.charge(1.0)
             return own.level() <= 0
 
@@ -337,7 +332,7 @@ class Reputation:
         announcements: they must not use up an author's.
         """
         with self._lock:
-            budget = self._remember(neighbour).budget(_Use.ANNOUNCED, self._now)
+            budget = self._remember(neighbour).budget("announced", self._now)
             if budget.level() <= 0:
                 return False
             budget.charge(digests * _factor(self._room.newcomers))
