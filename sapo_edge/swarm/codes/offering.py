@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal
 
 import trio
 from libp2p.abc import IHost, INetStream
 
-from sapo_edge.swarm.addresses import Address, direct_address, find_local_networks
+from sapo_edge.swarm.addresses import Address, Listen, direct_address, find_local_networks
 from sapo_edge.swarm.codes.claim import Answer, Claim, number_tag
 from sapo_edge.swarm.codes.code import Code, random_number, random_words
 from sapo_edge.swarm.codes.elsewhere import meet_elsewhere
@@ -53,7 +52,7 @@ async def offer_invite(
     places: Sequence[Sequence[Address]],
     ready: Ready,
     *,
-    listen: Literal["all", "loopback"] = "all",
+    listen: Listen = "all",
     mdns: bool = True,
     entry: Entry | None = None,
     map_port: bool = False,
