@@ -141,8 +141,7 @@ class Member:
 
         Rollouts that do not fit into a message are announced. ValueError if one of them is by another author.
         """
-        signed = [sign_rollout(rollout, self.swarm, self.config.identity) for rollout in rollouts]
-        records = [item.record for item in signed]
+        records = [sign_rollout(rollout, self.swarm, self.config.identity).record for rollout in rollouts]
         for record in records:
             self.records.add(record)
         self.admission.remember(record.digest for record in records)
@@ -150,9 +149,9 @@ class Member:
             fitting, rest = split_records(records)
             announced = [record.digest for record in rest[:MAX_ANNOUNCED]]
             self._enqueue(encode_message(self.swarm, fitting, announced))
-            records = list(rest[MAX_ANNOUNCED:])
+            records = rest[MAX_ANNOUNCED:]
         with self._lock:
-            self._rollouts["out"] += len(signed)
+            self._rollouts["out"] += len(rollouts)
 
     def _enqueue(self, message: bytes) -> None:
         with self._lock:
