@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -185,10 +185,9 @@ class Member:
     def is_ignored(self, peer: str) -> bool:
         return self.admission.reputation.is_ignored(peer)
 
-    def count_rejections(self, peer: str, reasons: Iterable[Rejection]) -> None:
+    def count_rejections(self, peer: str, reasons: Sequence[Rejection]) -> None:
         """Count rejections, for the peer and in total."""
         with self._lock:
-            reasons = tuple(reasons)
             for reason in reasons:
                 self._rejections[reason.value] += 1
                 self._blamed[peer] = self._blamed.get(peer, Counter()) + Counter([reason.value])
