@@ -61,15 +61,10 @@ class Session:
         self.tally = member.tally
         self.meter = Meter(config.upload, config.download, self.tally)
         self.host = make_host(config.identity, config.psk, self.meter, config.keepalive)
-        self.gossip = Gossip(
-            self.host,
-            f"/sapo-edge/1/{member.swarm.hex()}",
-            self._check,
-            member.blame,
-            member.admission.reputation.score,
-            self.meter,
-        )
-        member.admission.reputation.network_of = self._public_network
+        reputation = member.admission.reputation
+        reputation.network_of = self._public_network
+        topic = f"/sapo-edge/1/{member.swarm.hex()}"
+        self.gossip = Gossip(self.host, topic, self._check, member.blame, reputation.score, self.meter)
         self.puller = Puller(self.host, member, self.meter, self._neighbours, self._receive)
         # By the neighbourhood of the peer that delivered a rollout first.
         self._established: Turns[SignedRollout] = Turns(MAX_UNCHECKED)
