@@ -131,9 +131,8 @@ class Session:
     def _find_addresses(self) -> tuple[str, ...]:
         """Addresses at which others can dial this node, directly and through relays."""
         port, own = listen_port(self.host), self.member.config.identity.peer_id
-        direct = [
-            direct_address(ip, port, own) for ip in find_local_networks(self.member.config.listen).listen_addresses
-        ]
+        networks = find_local_networks(self.member.config.listen)
+        direct = [direct_address(ip, port, own) for ip in networks.listen_addresses]
         public, relayed = self._discovery.invited(), self._discovery.relays.addresses()
         return tuple(dict.fromkeys(str(address) for address in (*public, *direct, *relayed)))
 
