@@ -295,7 +295,7 @@ class RelayClient:
     Args:
         reached_at: the direct address at which this node reached a peer.
         is_needed: whether this node needs relays; False while others reach it directly.
-        carries: whether a relay at an address carries connections to this node, see `probe.py`.
+        carries: whether a relay at an address carries connections to this node, see `visiting.py`.
         own_addresses, dial_checked: as of `HolePunch`.
         is_volunteer: whether a peer is one of this node's volunteers, which take no places from other relays.
     """
