@@ -11,8 +11,11 @@ import re
 import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Listen = Literal["all", "loopback"]
+"""Where a node listens: on all interfaces, or on loopback, for this machine only."""
 
 MAX_ADDRESS_CHARACTERS = 300
 LOWEST_PORT = 1024

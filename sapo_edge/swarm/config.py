@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from sapo_edge.swarm.addresses import Listen
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.tasks.manifest import Manifest
 
@@ -22,7 +22,6 @@ class SwarmConfig:
         psk: 32 bytes that all members of a private swarm share; None in an open one.
         bootstrap: multiaddresses with `/p2p/` of peers to dial.
         port: TCP port to listen on; 0 for that of `ports`, or any.
-        listen: "all" interfaces, or "loopback": this machine only.
         mdns: whether to announce the node on the local network, and to look for peers there.
         contacts: host and port of DHT nodes through which members are found; none: no rendezvous.
         map_port: whether to ask the router to forward the port to this node.
@@ -43,7 +42,7 @@ class SwarmConfig:
     psk: bytes | None = None
     bootstrap: tuple[str, ...] = ()
     port: int = 0
-    listen: Literal["all", "loopback"] = "all"
+    listen: Listen = "all"
     mdns: bool = True
     contacts: tuple[tuple[str, int], ...] = ()
     map_port: bool = False

@@ -117,7 +117,7 @@ class SwarmStatus:
     """A snapshot of the transport.
 
     Attributes:
-        swarm: its id in hexadecimal: the manifest's digest, or `membership.swarm_id` of a private swarm.
+        swarm: its id in hexadecimal: the manifest's digest, or `invite.swarm_id` of a private swarm.
         addresses: multiaddresses at which others can dial this node.
         reachable: whether peers of other networks reach this node's port; None while two of them don't agree.
         search: None while a member is connected, and where members are not looked for in the DHT.

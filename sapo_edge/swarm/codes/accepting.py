@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Literal
 
 import trio
 from libp2p.abc import IHost, INetStream
 
-from sapo_edge.swarm.addresses import Address, find_local_networks
+from sapo_edge.swarm.addresses import Address, Listen, find_local_networks
 from sapo_edge.swarm.codes.claim import Answer, Claim, number_tag
 from sapo_edge.swarm.codes.code import Code
 from sapo_edge.swarm.codes.elsewhere import meet_elsewhere
@@ -39,7 +38,7 @@ async def accept_invite(
     named: Sequence[Address],
     known: Sequence[Address] = (),
     *,
-    listen: Literal["all", "loopback"] = "all",
+    listen: Listen = "all",
     mdns: bool = True,
     entry: Entry | None = None,
     map_port: bool = False,

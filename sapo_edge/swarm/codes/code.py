@@ -23,11 +23,10 @@ ENOUGH_LETTERS = 3
 """Letters that tell a word from every other one; the rest need not be typed."""
 MAX_CHARACTERS = 64
 
-_EXAMPLE = "7-guitar-revolver"
 # People say and type spaces; programs turn a hyphen into a dash.
 _SEPARATORS = re.compile(r"[\s,._‐-―-]+")  # noqa: RUF001 - the dashes that text programs put in
 _BEGINNING = re.compile(r"\s*\d{1,4}[\s,._‐-―-]+[^\W\d_]")  # noqa: RUF001
-_ASK = f"ask for the code again: a number and {WORDS} words, such as {_EXAMPLE}"
+_ASK = f"ask for the code again: a number and {WORDS} words, such as 7-guitar-revolver"
 
 
 @cache

@@ -34,7 +34,7 @@ from sapo_edge.swarm.codes.claim import (
     encode_claim,
 )
 from sapo_edge.swarm.finding.circuit import FAILED
-from sapo_edge.swarm.host.hardening import ENDED, quietly
+from sapo_edge.swarm.host.hardening import ENDED, end_quietly, quietly
 from sapo_edge.swarm.host.requests import RequestError, read_frame, write_frame
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.codec import WireError
@@ -80,8 +80,7 @@ async def ask_place(host: IHost, peer_id: str, claim: Claim) -> tuple[INetStream
             return stream, await read_answer(stream)
     except BaseException as error:
         if stream is not None:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
-                await quietly(stream.reset)
+            await end_quietly(stream.reset)
         if isinstance(error, Exception) and not isinstance(error, LOST):
             # What a peer sends while the protocol is negotiated raises more than the library's own errors.
             raise RequestError(type(error).__name__) from error
@@ -113,7 +112,6 @@ class MeetingPlace:
         self._buckets = Buckets(MAX_ADDRESSES, lambda: TokenBucket(RATE, BURST, trio.current_time))
 
     def start(self) -> None:
-        """Answer from now on."""
         self._host.set_stream_handler(TProtocol(PROTOCOL), self._handle)
 
     def keep(self, claim: Claim, meet: Meet) -> None:
@@ -135,8 +133,7 @@ class MeetingPlace:
             self._tally.count("codes refused: no claim, or broken off")
         finally:
             self._streams -= 1
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
-                await quietly(stream.close)
+            await end_quietly(stream.close)
 
     async def _serve(self, stream: INetStream, address: str) -> None:
         with trio.fail_after(READ_SECONDS):

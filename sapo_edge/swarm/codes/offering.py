@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal
 
 import trio
 from libp2p.abc import IHost, INetStream
 
-from sapo_edge.swarm.addresses import Address, direct_address, find_local_networks
+from sapo_edge.swarm.addresses import Address, Listen, direct_address, find_local_networks
 from sapo_edge.swarm.codes.claim import Answer, Claim, number_tag
 from sapo_edge.swarm.codes.code import Code, random_number, random_words
 from sapo_edge.swarm.codes.elsewhere import meet_elsewhere
@@ -53,7 +52,7 @@ async def offer_invite(
     places: Sequence[Sequence[Address]],
     ready: Ready,
     *,
-    listen: Literal["all", "loopback"] = "all",
+    listen: Listen = "all",
     mdns: bool = True,
     entry: Entry | None = None,
     map_port: bool = False,
@@ -71,13 +70,12 @@ async def offer_invite(
     Raises:
         SwarmError: if one wrong guess was made, if nobody came, or if it is not sure that the invite arrived.
     """
-    tally = Tally(lambda event: None)
     async with visiting_host(None, listen) as host:
         reached = await _reach(host, places)
         number, claims = await _claim_number(host, list(reached))
         code = Code(number, random_words())
-        desk = _Desk(Offer(code, line))
-        own = MeetingPlace(host, tally, slots=0)
+        desk = _Desk(host, Offer(code, line))
+        own = MeetingPlace(host, Tally(), slots=0)
         own.keep(Claim(number, False), desk.meet)
         own.start()
         look = partial(find_local_networks, listen)
@@ -87,15 +85,15 @@ async def offer_invite(
             async with trio.open_nursery() as nursery:
                 is_announced = False
                 if entry is not None:
-                    claim = Claim(number, True)
-                    visit, stay = (partial(function, host, claim, desk) for function in (_visit, _stay))
-                    is_announced = await nursery.start(meet_elsewhere, host, claim, entry, look, map_port, visit, stay)
+                    is_announced = await nursery.start(
+                        meet_elsewhere, host, desk.claim, entry, look, map_port, desk.visit, desk.stay
+                    )
                 ready(code, addresses, [name for peer_id, name in reached.items() if peer_id in claims], is_announced)
                 if mdns:
                     announcement = Announcement(number_tag(number), own_id, port)
-                    nursery.start_soon(run_mdns, announcement, look, lambda address: None, tally)
+                    nursery.start_soon(run_mdns, announcement, look, lambda address: None, Tally())
                 for peer_id, stream in claims.items():
-                    nursery.start_soon(_wait_at, host, peer_id, stream, Claim(number, True), desk)
+                    nursery.start_soon(desk.wait_at, peer_id, stream)
                 await desk.settled.wait()
                 nursery.cancel_scope.cancel()
     if not desk.settled.is_set():
@@ -110,8 +108,9 @@ class _Desk:
     It is settled once a guess was answered; `failure` says why the other side may not have the invite then.
     """
 
-    def __init__(self, offer: Offer) -> None:
-        self._offer = offer
+    def __init__(self, host: IHost, offer: Offer) -> None:
+        self._host, self._offer = host, offer
+        self.claim = Claim(offer.code.number, True)
         self.settled = trio.Event()
         self.failure: SwarmError | None = None
 
@@ -143,6 +142,42 @@ class _Desk:
                 self.failure = None
         finally:
             self.settled.set()
+
+    async def visit(self, joiner: Address) -> None:
+        """Meet a joiner at its own port."""
+        if not await open_way(self._host, joiner):
+            return
+        with contextlib.suppress(*LOST):
+            stream, answer = await ask_place(self._host, joiner.peer_id, self.claim)
+            try:
+                with trio.fail_after(ASK_SECONDS):
+                    is_there = answer is Answer.WAITING and await read_answer(stream) is Answer.PAIRED
+                if is_there:
+                    await self.meet(stream)
+            finally:
+                await quietly(stream.close)
+
+    async def stay(self, volunteer: Address) -> None:
+        """Wait at a volunteer, if it gives the number."""
+        if await open_way(self._host, volunteer):
+            with contextlib.suppress(*LOST):
+                stream, answer = await ask_place(self._host, volunteer.peer_id, self.claim)
+                if answer is Answer.WAITING:
+                    await self.wait_at(volunteer.peer_id, stream)
+
+    async def wait_at(self, peer_id: str, stream: INetStream) -> None:
+        """Meet whoever asks for the number at a place; after each who left without a guess, wait for the next one."""
+        waits = True
+        while True:
+            with contextlib.suppress(*LOST):
+                if waits and await read_answer(stream) is Answer.PAIRED:
+                    await self.meet(stream)
+            await quietly(stream.close)
+            waits = False
+            await trio.sleep(AGAIN_SECONDS)
+            with contextlib.suppress(*LOST):
+                stream, answer = await ask_place(self._host, peer_id, self.claim)
+                waits = answer is Answer.WAITING
 
 
 async def linger(stream: INetStream) -> None:
@@ -189,42 +224,3 @@ async def _claim_number(host: IHost, peer_ids: Sequence[str]) -> tuple[int, dict
         for stream in claims.values():
             await quietly(stream.reset)
     return number, claims
-
-
-async def _visit(host: IHost, claim: Claim, desk: _Desk, joiner: Address) -> None:
-    """Meet a joiner at its own port."""
-    if not await open_way(host, joiner):
-        return
-    with contextlib.suppress(*LOST):
-        stream, answer = await ask_place(host, joiner.peer_id, claim)
-        try:
-            with trio.fail_after(ASK_SECONDS):
-                is_there = answer is Answer.WAITING and await read_answer(stream) is Answer.PAIRED
-            if is_there:
-                await desk.meet(stream)
-        finally:
-            await quietly(stream.close)
-
-
-async def _stay(host: IHost, claim: Claim, desk: _Desk, volunteer: Address) -> None:
-    """Wait at a volunteer, if it gives the number."""
-    if await open_way(host, volunteer):
-        with contextlib.suppress(*LOST):
-            stream, answer = await ask_place(host, volunteer.peer_id, claim)
-            if answer is Answer.WAITING:
-                await _wait_at(host, volunteer.peer_id, stream, claim, desk)
-
-
-async def _wait_at(host: IHost, peer_id: str, stream: INetStream, claim: Claim, desk: _Desk) -> None:
-    """Meet whoever asks for the number at a place; after each who left without a guess, wait for the next one."""
-    waits = True
-    while True:
-        with contextlib.suppress(*LOST):
-            if waits and await read_answer(stream) is Answer.PAIRED:
-                await desk.meet(stream)
-        await quietly(stream.close)
-        waits = False
-        await trio.sleep(AGAIN_SECONDS)
-        with contextlib.suppress(*LOST):
-            stream, answer = await ask_place(host, peer_id, claim)
-            waits = answer is Answer.WAITING

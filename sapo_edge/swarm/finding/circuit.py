@@ -36,7 +36,7 @@ from sapo_edge.recent import Recent
 from sapo_edge.swarm.addresses import Address, find_local_networks, parse_address, region
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.directory import ask
-from sapo_edge.swarm.host.hardening import ENDED, quietly
+from sapo_edge.swarm.host.hardening import ENDED, end_quietly, quietly
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import ExchangeRequest
 
@@ -135,8 +135,7 @@ async def dial_through(host: IHost, address: Address) -> None:
         connection = await host.upgrade_outbound_connection(raw, target)
         connection.set_transport_info([Multiaddr(str(address))], ConnectionType.RELAYED)
     except BaseException as error:
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
-            await quietly(stream.reset)
+        await end_quietly(stream.reset)
         if isinstance(error, Exception) and not isinstance(error, FAILED):
             # The other end of the circuit chooses what the handshake reads.
             raise SwarmException(type(error).__name__) from error
@@ -296,7 +295,7 @@ class RelayClient:
     Args:
         reached_at: the direct address at which this node reached a peer.
         is_needed: whether this node needs relays; False while others reach it directly.
-        carries: whether a relay at an address carries connections to this node, see `probe.py`.
+        carries: whether a relay at an address carries connections to this node, see `visiting.py`.
         own_addresses, dial_checked: as of `HolePunch`.
         is_volunteer: whether a peer is one of this node's volunteers, which take no places from other relays.
     """

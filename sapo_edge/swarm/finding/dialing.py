@@ -146,14 +146,10 @@ class Dialler:
         return True
 
     @property
-    def lacks_members(self) -> bool:
-        """Whether more members are wanted at once; two of one region count."""
-        return _members_that_count(self._member_regions()) < MIN_MEMBERS
-
-    @property
     def wants_strangers(self) -> bool:
         """Whether to try addresses that strangers announce: not while those that answered wait for their dials."""
-        return self.lacks_members and self._book.unreached_from(RENDEZVOUS) < MAX_DIALS
+        lacks_members = _members_that_count(self._member_regions()) < MIN_MEMBERS
+        return lacks_members and self._book.unreached_from(RENDEZVOUS) < MAX_DIALS
 
     def _member_regions(self) -> Counter[str]:
         return Counter(place for peer_id, place in self._dialled.items() if self._is_member(peer_id))

@@ -117,7 +117,6 @@ class Directory:
         self._protocol = replace(PEER_REQUESTS, max_served=int(scale * PEER_REQUESTS.max_served))
 
     def start(self) -> None:
-        """Answer from now on."""
         RequestServer(self._host, self._protocol, self._respond, self._tally).start()
 
     def mark_dialled(self, address: Address) -> None:

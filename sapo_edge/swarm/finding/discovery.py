@@ -113,10 +113,9 @@ class Discovery:
         Failures are retried, counted and notified; they never raise.
         """
         self.directory.start()
-        if self._config.relay_rate:
+        if rate := self._config.relay_rate:
             # From the start, because peers learn only when they connect that it is offered.
             connects = (lambda peer_id: True) if self._config.is_volunteer else self.directory.is_member
-            rate = self._config.relay_rate
             self._hop = members_hop(self._host, self._tally, rate, self._reserves_for, connects)
             self._hop.start()
         self._add_bootstrap()

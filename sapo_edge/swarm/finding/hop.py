@@ -21,7 +21,7 @@ from libp2p.relay.circuit_v2.protocol_buffer import StatusCode
 from libp2p.relay.circuit_v2.resources import RelayLimits
 
 from sapo_edge.swarm.bucket import Shares
-from sapo_edge.swarm.host.hardening import ENDED, quietly
+from sapo_edge.swarm.host.hardening import ENDED, end_quietly, quietly
 from sapo_edge.swarm.host.places import Places
 from sapo_edge.swarm.host.traffic import address_of
 from sapo_edge.swarm.tally import Tally
@@ -111,12 +111,7 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
         self.resource_manager._clean_expired()
         return [str(peer) for peer in self.resource_manager._reservations]
 
-    @property
-    def reservations(self) -> int:
-        return len(self.holders)
-
     def start(self) -> None:
-        """Serve relay requests from now on."""
         self.host.set_stream_handler(HOP, self._handle_hop_stream)
 
     async def _handle_hop_stream(self, stream: INetStream) -> None:
@@ -131,8 +126,7 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
         finally:
             self._release(self._streams, peer)
             # The library leaves it open, which adds one to the peer's streams at each renewal of a reservation.
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
-                await quietly(stream.reset)
+            await end_quietly(stream.reset)
 
     async def _handle_reserve(self, stream: INetStream, msg: HopMessage) -> None:
         if not self._reserves(str(stream.muxed_conn.peer_id)):

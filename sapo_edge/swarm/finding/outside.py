@@ -77,7 +77,6 @@ class Outside:
         self._clocks: Recent[str, tuple[float, float]] = Recent(MAX_VOICES)
 
     def record(self, view: View) -> None:
-        """Record a peer's report."""
         now = self._clock()
         if remote := _parse(view.remote):
             # Machines of the owner's network can't be told apart by networks; they are few.

@@ -7,12 +7,11 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Literal
 
 import trio
 from libp2p.abc import IHost
 
-from sapo_edge.swarm.addresses import Address, find_local_networks, parse_address
+from sapo_edge.swarm.addresses import Address, Listen, find_local_networks, parse_address
 from sapo_edge.swarm.finding.circuit import open_way
 from sapo_edge.swarm.finding.directory import ask
 from sapo_edge.swarm.finding.outside import View
@@ -30,9 +29,7 @@ ASK_SECONDS, MAX_ASKED = 15.0, 5
 
 
 @asynccontextmanager
-async def visiting_host(
-    psk: bytes | None, listen: Literal["all", "loopback"] | None = None, port: int = 0
-) -> AsyncIterator[IHost]:
+async def visiting_host(psk: bytes | None, listen: Listen | None = None, port: int = 0) -> AsyncIterator[IHost]:
     """Run a host with a throw-away identity, for the duration of this context; a SwarmError if it can't listen.
 
     With `listen` None it dials out only.
@@ -96,7 +93,7 @@ async def meet(host: IHost, bootstrap: Iterable[str], swarm: bytes) -> AsyncIter
 
 
 async def ask_peers(
-    port: int, listen: Literal["all", "loopback"], bootstrap: tuple[str, ...], swarm: bytes, psk: bytes | None
+    port: int, listen: Listen, bootstrap: tuple[str, ...], swarm: bytes, psk: bytes | None
 ) -> list[View]:
     """Views of a few peers; empty if none answers, or the port is in use."""
     views: list[View] = []

@@ -35,6 +35,7 @@ from sapo_edge.swarm.host.hardening import ENDED, Blame, contain_tasks, on_disco
 from sapo_edge.swarm.host.host import direct_remotes, network_of
 from sapo_edge.swarm.host.traffic import Meter, address_of
 from sapo_edge.swarm.host.work import Payer, current_payer, paid_by
+from sapo_edge.swarm.joining.identity import ID_PREFIX, KEY_BYTES
 
 MAX_RPC_BYTES = 256 * 1024
 """Largest frame that is read or written: five messages with their overhead. The library's default is 1 MiB."""
@@ -65,8 +66,6 @@ PACE_SECONDS = 0.05
 """Least time between two own messages."""
 QUEUE_PATIENCE = 2.0
 """Seconds to wait for neighbours' outbound queues, which drop messages when they are full."""
-_INLINE_ED25519 = bytes.fromhex("002408011220")
-"""How the peer id of an Ed25519 key begins; the 32 bytes of the key follow."""
 
 
 class Verdict(Enum):
@@ -446,7 +445,7 @@ class Gossip(Pubsub):  # type: ignore[misc] # libp2p is not followed
         ):
             return False
         # Any other kind of key makes the library parse what a peer calls a key, and raise.
-        inline = len(message.from_id) == 38 and message.from_id.startswith(_INLINE_ED25519)
+        inline = len(message.from_id) == len(ID_PREFIX) + KEY_BYTES and message.from_id.startswith(ID_PREFIX)
         if inline and len(message.seqno) == 8 and self._signed(message):
             return True
         self.tally.count("messages with a bad signature")

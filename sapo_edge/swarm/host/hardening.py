@@ -340,3 +340,9 @@ async def quietly(action: Callable[[], Awaitable[None]]) -> None:
         await action()
     except Exception as error:  # noqa: BLE001 - the stream or connection is abandoned anyway
         _log.debug("abandoning a stream: %s", type(error).__name__)
+
+
+async def end_quietly(action: Callable[[], Awaitable[None]]) -> None:
+    """Run such an action even in a task that is cancelled, for a second at most."""
+    with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+        await quietly(action)

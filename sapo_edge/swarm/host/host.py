@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Literal
 
 import trio
 from libp2p import new_host
@@ -23,7 +22,7 @@ from libp2p.security.noise.transport import Transport as NoiseTransport
 from libp2p.stream_muxer.yamux.yamux import PROTOCOL_ID as YAMUX
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.addresses import neighbourhood
+from sapo_edge.swarm.addresses import Listen, neighbourhood
 from sapo_edge.swarm.host.hardening import (
     Blame,
     bound_negotiations,
@@ -147,7 +146,7 @@ async def _nothing(*_: object) -> None:
 @asynccontextmanager
 async def running(
     host: IHost,
-    listen: Literal["all", "loopback"] | None,
+    listen: Listen | None,
     port: int,
     meter: Meter,
     blame: Blame = lambda peer_id, offence: None,

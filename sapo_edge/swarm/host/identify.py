@@ -19,7 +19,7 @@ from libp2p.peer.id import ID
 from libp2p.utils.varint import read_length_prefixed_protobuf
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.host.hardening import on_disconnect, quietly
+from sapo_edge.swarm.host.hardening import end_quietly, on_disconnect
 from sapo_edge.swarm.tally import Tally
 
 MAX_IDENTIFY_BYTES = 8 * 1024
@@ -73,8 +73,7 @@ async def _identify(host: IHost, peer_id: ID, tally: Tally) -> None:
     try:
         data = await read_length_prefixed_protobuf(stream, max_length=MAX_IDENTIFY_BYTES)
     finally:
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
-            await quietly(stream.close)
+        await end_quietly(stream.close)
     answer = Identify()
     answer.ParseFromString(data)
     if peer_id in host.get_network().connections:

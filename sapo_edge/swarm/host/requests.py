@@ -17,7 +17,7 @@ from libp2p.custom_types import TProtocol
 from libp2p.peer.id import ID
 
 from sapo_edge.swarm.bucket import Buckets, TokenBucket
-from sapo_edge.swarm.host.hardening import Blame, quietly
+from sapo_edge.swarm.host.hardening import Blame, end_quietly, quietly
 from sapo_edge.swarm.host.places import Places
 from sapo_edge.swarm.tally import Tally, innermost
 
@@ -149,8 +149,7 @@ async def request(host: IHost, peer_id: str, protocol: Protocol, data: bytes) ->
         raise RequestError(type(innermost(error)).__name__) from error
     finally:
         if stream is not None:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
-                await quietly(stream.reset)
+            await end_quietly(stream.reset)
 
 
 async def read_frame(stream: INetStream, limit: int) -> bytes:

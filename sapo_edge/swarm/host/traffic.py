@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -82,8 +83,8 @@ class Meter:
         self._arrivals = Arrivals(capacity)
         self._remotes: dict[tuple[str, int], MeteredStream] = {}
 
-    def open(self, stream: Any, inbound: bool) -> MeteredStream:
-        metered = MeteredStream(stream, self, inbound)
+    def open(self, stream: Any) -> MeteredStream:
+        metered = MeteredStream(stream, self)
         self.sockets.add(metered)
         if remote := metered.get_remote_address():
             self._remotes[remote] = metered
@@ -156,10 +157,9 @@ class MeteredStream(ReadWriteCloser):  # type: ignore[misc] # libp2p is not foll
     cancellation; one that stalls closes the socket.
     """
 
-    def __init__(self, stream: Any, meter: Meter, inbound: bool) -> None:
+    def __init__(self, stream: Any, meter: Meter) -> None:
         self.sent = 0
         self.received = 0
-        self.inbound = inbound
         self.upgraded = False
         self.held = False
         self.gone = trio.Event()
@@ -243,24 +243,20 @@ class _Listener(TCPListener):  # type: ignore[misc] # libp2p is not followed
         known = len(self.listeners)
         await super().listen(maddr)
         for listener in self.listeners[known:]:
-            listener.accept = self._choosy(listener.accept)
+            listener.accept = functools.partial(self._accept, listener.accept)
 
-    def _choosy(self, accept: Callable[[], Awaitable[trio.SocketStream]]) -> Callable[[], Awaitable[trio.SocketStream]]:
+    async def _accept(self, accept: Callable[[], Awaitable[trio.SocketStream]]) -> trio.SocketStream:
         work = self._meter.work
-
-        async def choosy() -> trio.SocketStream:
-            work.attribute_to(ARRIVING)
-            while True:
-                if work.arriving.exhausted():
-                    # Many at once then: to wake up for each takes longer than to refuse it.
-                    await trio.sleep(work.arriving.wait(ARRIVING_AGAIN))
-                stream = await accept()
-                remote = _remote_address(stream)
-                if remote is None or not self._meter.turns_away(remote[0]):
-                    return stream
-                stream.socket.close()
-
-        return choosy
+        work.attribute_to(ARRIVING)
+        while True:
+            if work.arriving.exhausted():
+                # Many at once then: to wake up for each takes longer than to refuse it.
+                await trio.sleep(work.arriving.wait(ARRIVING_AGAIN))
+            stream = await accept()
+            remote = _remote_address(stream)
+            if remote is None or not self._meter.turns_away(remote[0]):
+                return stream
+            stream.socket.close()
 
 
 class MeteredTCP(TCP):  # type: ignore[misc] # libp2p is not followed
@@ -283,7 +279,7 @@ class MeteredTCP(TCP):  # type: ignore[misc] # libp2p is not followed
         """A listener with metered sockets, bounded in number."""
 
         async def accept(stream: Any) -> None:
-            metered = self._meter.open(stream, inbound=True)
+            metered = self._meter.open(stream)
             try:
                 if not await self._meter.admits(metered):
                     return
@@ -299,5 +295,5 @@ class MeteredTCP(TCP):  # type: ignore[misc] # libp2p is not followed
         return _Listener(accept, self._meter)
 
     def _metered(self, connection: Any) -> Any:
-        connection.stream = self._meter.open(connection.stream, inbound=False)
+        connection.stream = self._meter.open(connection.stream)
         return connection

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 KEY_BYTES = 32
 """Length of a seed and of a public key."""
+ID_PREFIX = bytes.fromhex("002408011220")
+"""How a peer id begins, before its key: identity multihash (0x00) of 36 bytes, a protobuf with key type Ed25519 (1)."""
 SIGNATURE_BYTES = 64
 MAX_PEER_ID_CHARACTERS = 64
 MIN_PASSPHRASE_CHARACTERS = 8
 MAX_BACKUP_BYTES = 1024
 
-# Identity multihash (0x00) of 36 bytes: a protobuf with key type Ed25519 (1) and 32 bytes of key.
-_PREFIX = bytes.fromhex("002408011220")
 _BACKUP = b"sapo-edge identity backup v1\n"
 _SALT_BYTES = 16
 # libsodium's "moderate" cost: 256 MB and about a second. Fixed, so that a file can't demand gigabytes.
@@ -85,7 +85,7 @@ def peer_id_of(public_key: bytes) -> str:
     """The libp2p peer id of an Ed25519 public key, "12D3KooW..."; a ValueError unless that has 32 bytes."""
     if len(public_key) != KEY_BYTES:
         raise ValueError(f"a public key has {KEY_BYTES} bytes, not {len(public_key)}")
-    text: bytes = base58.b58encode(_PREFIX + public_key)
+    text: bytes = base58.b58encode(ID_PREFIX + public_key)
     return text.decode("ascii")
 
 
@@ -96,9 +96,9 @@ def public_key_of(peer_id: str) -> bytes:
     if len(peer_id) > MAX_PEER_ID_CHARACTERS:
         raise ValueError("too long for a peer id")
     decoded: bytes = base58.b58decode(peer_id)
-    public_key = decoded[len(_PREFIX) :]
+    public_key = decoded[len(ID_PREFIX) :]
     # The decoder ignores space at the end, but a key must have exactly one id.
-    if not decoded.startswith(_PREFIX) or len(public_key) != KEY_BYTES or peer_id_of(public_key) != peer_id:
+    if not decoded.startswith(ID_PREFIX) or len(public_key) != KEY_BYTES or peer_id_of(public_key) != peer_id:
         raise ValueError("not the peer id of an Ed25519 key")
     return public_key
 

@@ -15,7 +15,6 @@ is too old once the digest was forgotten.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 
 from sapo_edge.recent import Recent
@@ -40,7 +39,7 @@ class Freshness:
         clock: monotonic seconds, which the date of the machine does not change.
     """
 
-    def __init__(self, now: Callable[[], float] = time.time, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float], clock: Callable[[], float]) -> None:
         self.clock_ahead = 0.0
         self._now, self._clock = now, clock
         # For each author: the time that its clock showed, and this node's monotonic seconds at that moment.

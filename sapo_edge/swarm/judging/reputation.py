@@ -38,7 +38,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum
+from typing import Literal
 
 from sapo_edge.recent import Recent
 from sapo_edge.room import GENEROUS, Room
@@ -100,6 +100,10 @@ WEIGHTS: Mapping[Rejection, float] = {
 }
 """Penalty of each offence."""
 
+_Use = Literal["own", "newcomers", "announced"]
+"""What a budget is for: an author's own rollouts, those of all newcomers that arrive through a neighbour, and digests
+that it announces without rollouts."""
+
 
 def cost(rollouts: int, size: int) -> float:
     """What is charged for rollouts, or announcements of them, that have `size` bytes together."""
@@ -109,23 +113,6 @@ def cost(rollouts: int, size: int) -> float:
 def _factor(rate: float) -> float:
     """How many rollouts one counts as, so that of `RATE` only so many a second remain."""
     return max(1.0, RATE / 60.0 / rate)
-
-
-class _Kind(IntEnum):
-    """How long a peer is remembered: the later ones outlast the earlier ones."""
-
-    NEW = 0
-    HEARD_AGAIN = 1
-    ESTABLISHED = 2
-
-
-class _Use(Enum):
-    """What a budget is for: an author's own rollouts, those of all newcomers that arrive through a neighbour, and
-    digests that it announces without rollouts."""
-
-    OWN = "own"
-    NEWCOMERS = "newcomers"
-    ANNOUNCED = "announced"
 
 
 @dataclass(slots=True)
@@ -175,10 +162,9 @@ class _Peer:
         return float(0.5 ** (self.penalty / RATE_HALVED_BY))
 
     @property
-    def kind(self) -> _Kind:
-        if self.is_established:
-            return _Kind.ESTABLISHED
-        return _Kind.HEARD_AGAIN if self.accepted > 1 else _Kind.NEW
+    def queue(self) -> tuple[bool, str]:
+        """The queue that it is in: those with one good rollout or none are apart from the others of their source."""
+        return self.is_established or self.accepted > 1, self.source
 
     def budget(self, use: _Use, now: Callable[[], float]) -> TokenBucket:
         """The budget for a use, at the rate that its penalty leaves."""
@@ -190,28 +176,27 @@ class _Peer:
 
 
 class _Shelf:
-    """Peers of some kinds, bounded in number, by kind and source; each queue in the order in which they were seen."""
+    """Peers, bounded in number; each queue of them in the order in which they were seen."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.peers: dict[str, _Peer] = {}
-        self.queues: dict[tuple[_Kind, str], OrderedDict[str, None]] = {}
+        self.queues: dict[tuple[bool, str], OrderedDict[str, None]] = {}
 
     def put(self, peer_id: str, peer: _Peer) -> None:
         """Add a peer as the one of its queue that was seen last."""
         self.peers[peer_id] = peer
-        queue = self.queues.setdefault((peer.kind, peer.source), OrderedDict())
+        queue = self.queues.setdefault(peer.queue, OrderedDict())
         queue[peer_id] = None
         queue.move_to_end(peer_id)
 
     def take(self, peer_id: str) -> _Peer | None:
-        """Remove a peer whose kind and source have not changed since it was put there; None if it is not there."""
+        """Remove a peer whose queue has not changed since it was put there; None if it is not there."""
         peer = self.peers.pop(peer_id, None)
         if peer is not None:
-            key = (peer.kind, peer.source)
-            del self.queues[key][peer_id]
-            if not self.queues[key]:
-                del self.queues[key]
+            del self.queues[peer.queue][peer_id]
+            if not self.queues[peer.queue]:
+                del self.queues[peer.queue]
         return peer
 
     def surplus(self) -> str | None:
@@ -220,9 +205,6 @@ class _Shelf:
             return None
         longest = max(self.queues.values(), key=len)
         return next(iter(longest))
-
-    def count(self, kind: _Kind, source: str) -> int:
-        return len(self.queues.get((kind, source), ()))
 
 
 class Reputation:
@@ -258,8 +240,7 @@ class Reputation:
         """
         with self._lock:
             peer = self._remember(peer_id)
-            shelf = self._shelf_of(peer)
-            shelf.take(peer_id)
+            self._shelf_of(peer).take(peer_id)
             if neighbour is not None and not peer.is_author:
                 peer.is_author, peer.source = True, self.network_of(neighbour) or neighbour
             peer.accepted += count
@@ -293,7 +274,7 @@ class Reputation:
         """
         with self._lock:
             peer = self._find(author)
-            if peer is not None and _Use.OWN in peer.budgets and peer.budget(_Use.OWN, self._now).level() <= 0:
+            if peer is not None and "own" in peer.budgets and peer.budget("own", self._now).level() <= 0:
                 return False
             if peer is not None and peer.is_established:
                 return True
@@ -307,7 +288,7 @@ class Reputation:
             via = self._remember(neighbour)
             # A newcomer with a penalty must leave part of the budget, so that the other newcomers don't pay for it.
             reserve = BURST * (1.0 - peer.share) if peer is not None and peer is not via else 0.0
-            return via.budget(_Use.NEWCOMERS, self._now).level() > reserve
+            return via.budget("newcomers", self._now).level() > reserve
 
     def postpone(self, author: str, neighbour: str) -> None:
         """Record that a message was refused: a newcomer waits until it is heard again from this neighbour's source."""
@@ -326,11 +307,11 @@ class Reputation:
         """Charge verified rollouts, by their `cost`, to an author's budget."""
         with self._lock:
             peer = self._remember(author)
-            peer.budget(_Use.OWN, self._now).charge(rollouts * _factor(self._room.author))
+            peer.budget("own", self._now).charge(rollouts * _factor(self._room.author))
             if not peer.is_established:
                 price = rollouts * _factor(self._room.newcomers)
                 if author != neighbour:
-                    self._remember(neighbour).budget(_Use.NEWCOMERS, self._now).charge(price)
+                    self._remember(neighbour).budget("newcomers", self._now).charge(price)
                 self._newcomers_budget(peer).charge(self._source(author, neighbour), price)
             peer.was_heard = True
 
@@ -340,7 +321,7 @@ class Reputation:
         A newcomer's budget, and that of all newcomers, is used up by others, too, which nobody is blamed for.
         """
         with self._lock:
-            own = self._remember(author).budget(_Use.OWN, self._now)
+            own = self._remember(author).budget("own", self._now)
             own.charge(1.0)
             return own.level() <= 0
 
@@ -351,7 +332,7 @@ class Reputation:
         announcements: they must not use up an author's.
         """
         with self._lock:
-            budget = self._remember(neighbour).budget(_Use.ANNOUNCED, self._now)
+            budget = self._remember(neighbour).budget("announced", self._now)
             if budget.level() <= 0:
                 return False
             budget.charge(digests * _factor(self._room.newcomers))
@@ -419,7 +400,8 @@ class Reputation:
         if peer.last_seen < peer.ignored_until:
             return False
         most = max(MAX_ESTABLISHED_PER_SOURCE, len(self._established.peers) // 2)
-        return self._established.count(_Kind.ESTABLISHED, peer.source) < most
+        of_source = self._established.queues.get((True, peer.source), ())
+        return len(of_source) < most
 
     def _demote(self, peer_id: str) -> None:
         peer = self._established.take(peer_id)

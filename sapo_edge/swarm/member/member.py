@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -141,8 +141,7 @@ class Member:
 
         Rollouts that do not fit into a message are announced. ValueError if one of them is by another author.
         """
-        signed = [sign_rollout(rollout, self.swarm, self.config.identity) for rollout in rollouts]
-        records = [item.record for item in signed]
+        records = [sign_rollout(rollout, self.swarm, self.config.identity).record for rollout in rollouts]
         for record in records:
             self.records.add(record)
         self.admission.remember(record.digest for record in records)
@@ -150,9 +149,9 @@ class Member:
             fitting, rest = split_records(records)
             announced = [record.digest for record in rest[:MAX_ANNOUNCED]]
             self._enqueue(encode_message(self.swarm, fitting, announced))
-            records = list(rest[MAX_ANNOUNCED:])
+            records = rest[MAX_ANNOUNCED:]
         with self._lock:
-            self._rollouts["out"] += len(signed)
+            self._rollouts["out"] += len(rollouts)
 
     def _enqueue(self, message: bytes) -> None:
         with self._lock:
@@ -186,10 +185,9 @@ class Member:
     def is_ignored(self, peer: str) -> bool:
         return self.admission.reputation.is_ignored(peer)
 
-    def count_rejections(self, peer: str, reasons: Iterable[Rejection]) -> None:
+    def count_rejections(self, peer: str, reasons: Sequence[Rejection]) -> None:
         """Count rejections, for the peer and in total."""
         with self._lock:
-            reasons = tuple(reasons)
             for reason in reasons:
                 self._rejections[reason.value] += 1
                 self._blamed[peer] = self._blamed.get(peer, Counter()) + Counter([reason.value])

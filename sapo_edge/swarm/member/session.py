@@ -53,21 +53,18 @@ _DIRECTIONS: dict[str, Direction] = {"INBOUND": "in", "OUTBOUND": "out"}
 class Session:
     """A host with its protocols. Its `Member` outlives it."""
 
+    _discovery: Discovery
+
     def __init__(self, member: Member) -> None:
         config = member.config
         self.member = member
         self.tally = member.tally
         self.meter = Meter(config.upload, config.download, self.tally)
         self.host = make_host(config.identity, config.psk, self.meter, config.keepalive)
-        self.gossip = Gossip(
-            self.host,
-            f"/sapo-edge/1/{member.swarm.hex()}",
-            self._check,
-            member.blame,
-            member.admission.reputation.score,
-            self.meter,
-        )
-        member.admission.reputation.network_of = self._public_network
+        reputation = member.admission.reputation
+        reputation.network_of = self._public_network
+        topic = f"/sapo-edge/1/{member.swarm.hex()}"
+        self.gossip = Gossip(self.host, topic, self._check, member.blame, reputation.score, self.meter)
         self.puller = Puller(self.host, member, self.meter, self._neighbours, self._receive)
         # By the neighbourhood of the peer that delivered a rollout first.
         self._established: Turns[SignedRollout] = Turns(MAX_UNCHECKED)
@@ -78,7 +75,6 @@ class Session:
         self._backfilled: set[str] = set()
         self._backfills = TokenBucket(1 / BACKFILL_SECONDS, BACKFILL_PEERS)
         self._tidied = trio.current_time()
-        self._discovery: Discovery | None = None
         self._addresses: tuple[str, ...] = ()
         self._addresses_updated = -ADDRESS_SECONDS
         self._shown_router: Router = ""
@@ -114,10 +110,12 @@ class Session:
         member = self.member
         host = running(self.host, member.config.listen, member.choose_port(), self.meter, member.blame)
         async with host as nursery, self.gossip.running(nursery):
+            is_proven = member.admission.reputation.is_established
+            self._discovery = Discovery(self.host, member.config, member.ports, self.tally, is_proven)
             member.mark_listening(self._find_addresses(), listen_port(self.host), self.meter, self._wake)
             for task in (self._publish, self._check_tasks, self.puller.run):
                 nursery.start_soon(task)
-            await nursery.start(self._discover)
+            await nursery.start(self._discovery.run)
             await self._maintain()
 
     def _wake(self) -> None:
@@ -133,17 +131,10 @@ class Session:
     def _find_addresses(self) -> tuple[str, ...]:
         """Addresses at which others can dial this node, directly and through relays."""
         port, own = listen_port(self.host), self.member.config.identity.peer_id
-        direct = [
-            direct_address(ip, port, own) for ip in find_local_networks(self.member.config.listen).listen_addresses
-        ]
-        discovery = self._discovery
-        public, relayed = (discovery.invited(), discovery.relays.addresses()) if discovery else ((), ())
+        networks = find_local_networks(self.member.config.listen)
+        direct = [direct_address(ip, port, own) for ip in networks.listen_addresses]
+        public, relayed = self._discovery.invited(), self._discovery.relays.addresses()
         return tuple(dict.fromkeys(str(address) for address in (*public, *direct, *relayed)))
-
-    async def _discover(self, task_status: trio.TaskStatus[None]) -> None:
-        is_proven = self.member.admission.reputation.is_established
-        self._discovery = Discovery(self.host, self.member.config, self.member.ports, self.tally, is_proven)
-        await self._discovery.run(task_status)
 
     async def _publish(self) -> None:
         while True:
@@ -254,10 +245,9 @@ class Session:
                 await trio.sleep(MAINTENANCE_SECONDS)
 
     def _snapshot(self, has_peers: bool) -> None:
-        outside = self._discovery.outside if self._discovery else None
-        ahead = self.member.admission.freshness.clock_ahead = outside.clock_ahead if outside else 0.0
-        discovery = self._discovery if self.member.config.map_port else None
-        router: Router = discovery.mapping.state if discovery else ""
+        discovery = self._discovery
+        ahead = self.member.admission.freshness.clock_ahead = discovery.outside.clock_ahead
+        router: Router = discovery.mapping.state if self.member.config.map_port else ""
         # Who waits for the router's answer wants the address that follows from it.
         if router != self._shown_router or trio.current_time() - self._addresses_updated > ADDRESS_SECONDS:
             self._shown_router = router
@@ -267,9 +257,9 @@ class Session:
             peers=self._peers(),
             paused=self._paused(),
             addresses=self._addresses,
-            reachable=outside.is_reachable if outside else None,
+            reachable=discovery.outside.is_reachable,
             router=router,
-            search=self._discovery.rendezvous.search if self._discovery and not has_peers else None,
+            search=None if has_peers else discovery.rendezvous.search,
             clock_ahead=ahead,
         )
 

@@ -8,7 +8,7 @@ from libp2p.security.pnet.protector import new_protected_conn
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address
-from sapo_edge.swarm.host.hardening import quietly
+from sapo_edge.swarm.host.hardening import end_quietly
 
 ANSWER_SECONDS = 6.0
 """Seconds for the connection and the handshake."""
@@ -33,8 +33,7 @@ async def who_listens(host: IHost, ip: str, port: int) -> str | None:
         return None
     finally:
         if raw is not None:
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
-                await quietly(raw.close)
+            await end_quietly(raw.close)
 
 
 async def named_address(host: IHost, networks: LocalNetworks, ip: str, port: int) -> Address | None:

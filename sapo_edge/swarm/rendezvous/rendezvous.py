@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -347,7 +348,7 @@ class Rendezvous:
         """Look the topics up, and announce this node, from time to time."""
         for topic in self.topics:
             topic.forget()
-        try:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             while True:
                 now = time.monotonic()
                 for topic in self.topics:
@@ -358,8 +359,6 @@ class Rendezvous:
                     if announces:
                         self._tally.count("rendezvous announcements")
                 await trio.sleep(1.0)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass
 
     async def _try_places(self, topic: Topic) -> None:
         """Try one of a topic's places after the other while something is lacking."""

@@ -43,13 +43,11 @@ class Ports:
         self.port, self.external, self.nonce = port, external, nonce
 
     def mark_listening(self, port: int) -> None:
-        """Remember the port at which the node listens."""
         if port != self.port:
             self.port, self.external = port, 0
             self._save()
 
     def mark_forwarded(self, external: int) -> None:
-        """Remember the port that the router forwards."""
         if external != self.external:
             self.external = external
             self._save()

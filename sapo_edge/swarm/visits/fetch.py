@@ -107,32 +107,29 @@ async def _visit_members(swarm: Swarm, timeout: float, entry: Entry | None, mdns
             await visit([str(address)])
         return address is not None
 
-    async def look_nearby() -> None:
-        # Most invites lead there at once.
-        await trio.sleep(HEAD_START_SECONDS if swarm.bootstrap else 0.0)
-        tag, own_id = swarm_tag(swarm.manifest, swarm.key, "mdns"), str(host.get_id())
-        await visit_nearby(tag, own_id, find_local_networks, lambda address: visit([str(address)]))
-
-    async def look_elsewhere(entry: Entry) -> None:
-        # While the invite's addresses are true, nobody else need know who joins.
-        await trio.sleep(HEAD_START_SECONDS if swarm.bootstrap else 0.0)
-        topics = [short_topic(keys_at(swarm.manifest, swarm.key, time.time()), visit_found)]
-        if swarm.key is None:
-            # They introduce members that nobody can dial, which come to the first ones of the same order.
-            order = partial(rank_of, order_of(swarm.manifest))
-            topics.append(short_topic(volunteer_keys(), visit_found, order, PATIENCE))
-        await look_up(entry, topics)
+    async def visit_invited() -> None:
+        while True:
+            await visit(swarm.bootstrap)
+            await trio.sleep(PAUSE_SECONDS)
 
     async with visiting_host(swarm.key) as host:
         with trio.move_on_after(timeout) as scope:
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(visit_invited)
+                # Most invites lead there at once. While their addresses are true, nobody else need know who joins.
+                await trio.sleep(HEAD_START_SECONDS if swarm.bootstrap else 0.0)
                 if mdns:
-                    nursery.start_soon(look_nearby)
+                    tag, own_id = swarm_tag(swarm.manifest, swarm.key, "mdns"), str(host.get_id())
+                    nursery.start_soon(
+                        visit_nearby, tag, own_id, find_local_networks, lambda address: visit([str(address)])
+                    )
                 if entry is not None:
-                    nursery.start_soon(look_elsewhere, entry)
-                while True:
-                    await visit(swarm.bootstrap)
-                    await trio.sleep(PAUSE_SECONDS)
+                    topics = [short_topic(keys_at(swarm.manifest, swarm.key, time.time()), visit_found)]
+                    if swarm.key is None:
+                        # They introduce members that nobody can dial, which come to the first ones of the same order.
+                        order = partial(rank_of, order_of(swarm.manifest))
+                        topics.append(short_topic(volunteer_keys(), visit_found, order, PATIENCE))
+                    nursery.start_soon(look_up, entry, topics)
 
 
 async def ask_manifest(host: IHost, peer_id: str, digest: bytes) -> Manifest | None:

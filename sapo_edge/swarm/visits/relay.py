@@ -10,12 +10,11 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import trio
 from libp2p.peer.id import ID
 
-from sapo_edge.swarm.addresses import Address, find_local_networks, host_address, is_public
+from sapo_edge.swarm.addresses import Address, Listen, find_local_networks, host_address, is_public
 from sapo_edge.swarm.bucket import Shares
 from sapo_edge.swarm.codes.meeting_place import MeetingPlace
 from sapo_edge.swarm.finding.directory import Directory
@@ -56,7 +55,6 @@ class RelayConfig:
     Attributes:
         identity: its key, which is part of its address.
         port: TCP port to listen on; 0 for any.
-        listen: "all" interfaces, or "loopback": this machine only.
         announce: further host names or IP addresses at which it is reached from outside, as behind a NAT.
         psk: key of the one private swarm that it serves, 32 bytes; None to serve open swarms.
         swarm: the manifest's digest of that swarm.
@@ -69,7 +67,7 @@ class RelayConfig:
 
     identity: Identity
     port: int = 0
-    listen: Literal["all", "loopback"] = "all"
+    listen: Listen = "all"
     announce: tuple[str, ...] = ()
     psk: bytes | None = None
     swarm: bytes = b""
@@ -146,7 +144,7 @@ async def run_relay(
                 forget_strangers(host)
                 if report is not None:
                     connections = len(host.get_network().connections)
-                    await report(RelayStatus(connections, hop.reservations, hop.circuits, meter.sent, meter.received))
+                    await report(RelayStatus(connections, len(hop.holders), hop.circuits, meter.sent, meter.received))
 
 
 async def _announce(config: RelayConfig, own: tuple[Address, ...], tally: Tally) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,8 +137,6 @@ def _addresses(values: Any) -> tuple[Address, ...]:
     for text in values:
         if not isinstance(text, str):
             raise WireError(Rejection.SHAPE, "an address is not text")
-        try:
+        with suppress(ValueError):
             addresses.append(parse_address(text))
-        except ValueError:
-            continue
     return tuple(addresses)

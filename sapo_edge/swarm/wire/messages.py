@@ -167,7 +167,6 @@ def decode_request(data: bytes) -> Request:
 
 
 def encode_response(records: Sequence[RawRecord]) -> bytes:
-    """Encode a response with rollouts."""
     response = encode({"v": VERSION, "rollouts": [_as_array(record) for record in records]})
     if len(records) > MAX_ROLLOUTS or len(response) > MAX_RESPONSE_BYTES:
         raise WireError(Rejection.SIZE, "the rollouts are too many for one response")

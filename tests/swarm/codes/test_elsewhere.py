@@ -170,7 +170,7 @@ async def test_a_silent_inviter_holds_no_other_one_up(dht: dict[bool | None, lis
             assert await open_way(host, joiner)
             stream, _ = await ask_place(host, joiner.peer_id, Claim(7, True))
             await read_answer(stream)
-            desk = offering._Desk(right)
+            desk = offering._Desk(host, right)
             await desk.meet(stream)
 
         nursery.start_soon(dial_the_joiner)
@@ -203,4 +203,4 @@ async def test_an_inviter_leaves_who_only_lets_it_wait(monkeypatch: pytest.Monke
     monkeypatch.setattr(offering, "ASK_SECONDS", 0.2)
     async with place() as relay, visiting_host(None) as host:
         with trio.fail_after(8):
-            await offering._visit(host, Claim(7, True), offering._Desk(Offer(CODE, LINE)), relay)
+            await offering._Desk(host, Offer(CODE, LINE)).visit(relay)

@@ -219,8 +219,8 @@ async def test_a_cancelled_write_leaves_no_half_frame(monkeypatch: pytest.Monkey
 
     bare_socket, metered_socket = FakeSocket(), FakeSocket()
     assert await write(bare_socket, bare_socket) == b"1234"
-    assert await write(metered_socket, meter.open(metered_socket, True)) == b"12345678"
-    stalled = meter.open(FakeSocket(), True)
+    assert await write(metered_socket, meter.open(metered_socket)) == b"12345678"
+    stalled = meter.open(FakeSocket())
     with pytest.raises(ConnectionClosedError):
         await stalled.write(b"12345678")
     assert stalled.gone.is_set() and tally.counts["stalled sockets closed"] == 1
@@ -237,7 +237,7 @@ async def test_caps_limit_the_rate() -> None:
     now[0] = 2.0
     assert bucket.level() == 50.0 and not TokenBucket(0, 0).exhausted() and TokenBucket(0, 0).wait(10) == 0.0
     meter = Meter(0, 1_000_000, Tally())
-    stream = meter.open(FakeSocket(), True)
+    stream = meter.open(FakeSocket())
     started = trio.current_time()
     while meter.received < 2 * meter.download.burst + 500_000:
         await stream.read(100_000)

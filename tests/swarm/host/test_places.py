@@ -122,17 +122,17 @@ def test_nothing_is_kept_of_addresses_that_left() -> None:
 async def test_a_newcomer_gets_the_place_of_one_of_many_sockets() -> None:
     tally = Tally()
     meter = Meter(0, 0, tally, Capacity(places=3, per_address=3, per_second=100.0, burst=100.0))
-    many = [meter.open(FakeSocket("9.9.9.5", port), inbound=True) for port in range(4)]
+    many = [meter.open(FakeSocket("9.9.9.5", port)) for port in range(4)]
     assert [await meter.admits(socket) for socket in many] == [True, True, True, False]
     many[3].abort()
-    newcomer = meter.open(FakeSocket("8.8.0.1", 1), inbound=True)
+    newcomer = meter.open(FakeSocket("8.8.0.1", 1))
     assert await meter.admits(newcomer)
     assert [socket.gone.is_set() for socket in many] == [False, False, True, True]
     assert meter.find(("8.8.0.1", 1)) is newcomer and meter.find(("9.9.9.5", 2)) is None
     assert (tally.counts["sockets refused"], tally.counts["sockets displaced"]) == (1, 1)
     newcomer.abort()
     assert meter.find(("8.8.0.1", 1)) is None
-    assert await meter.admits(meter.open(FakeSocket("9.9.9.5", 9), inbound=True))
+    assert await meter.admits(meter.open(FakeSocket("9.9.9.5", 9)))
 
 
 @fails_without("swarm/host/hardening.py", "MAX_STREAMS = 64", "MAX_STREAMS = 256")
@@ -142,11 +142,11 @@ async def test_three_machines_do_not_fill_a_node() -> None:
     meter = Meter(0, 0, Tally())
     for host in ("9.9.9.5", "8.8.8.8", "7.7.7.7"):
         for port in range(MAX_SOCKETS_PER_ADDRESS):
-            socket = meter.open(FakeSocket(host, port), inbound=True)
+            socket = meter.open(FakeSocket(host, port))
             if not await meter.admits(socket):
                 socket.abort()
     assert len(meter.sockets) == MAX_SOCKETS
-    newcomers = [meter.open(FakeSocket(f"6.6.{number}.6", 1), inbound=True) for number in range(20)]
+    newcomers = [meter.open(FakeSocket(f"6.6.{number}.6", 1)) for number in range(20)]
     assert all([await meter.admits(newcomer) for newcomer in newcomers])
     assert len(meter.sockets) == MAX_SOCKETS and not any(newcomer.gone.is_set() for newcomer in newcomers)
     # A relayed connection stays for a while beside the direct one that replaces it.
@@ -229,7 +229,7 @@ async def test_who_is_refused_for_the_rate_displaces_nobody() -> None:
     meter = Meter(0, 0, Tally(), Capacity(places=2, per_address=2, per_second=0.01, burst=2.0))
 
     async def connect(host: str, port: int) -> tuple[MeteredStream, bool]:
-        socket = meter.open(FakeSocket(host, port), inbound=True)
+        socket = meter.open(FakeSocket(host, port))
         return socket, await meter.admits(socket)
 
     for port in range(2):

@@ -125,7 +125,7 @@ def test_short_steps_add_up_and_few_are_remembered() -> None:
 
 async def is_read(meter: Meter, host: str) -> bool:
     with trio.move_on_after(0.2):
-        await meter.open(FakeSocket(host), True).read(1)
+        await meter.open(FakeSocket(host)).read(1)
         return True
     return False
 
