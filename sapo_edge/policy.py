@@ -96,11 +96,6 @@ class TrainingGroup:
     answers: tuple[TrainingAnswer, ...]
     external: bool = False
 
-    @property
-    def informative(self) -> bool:
-        """Whether the group has a gradient."""
-        return any(answer.advantage != 0.0 for answer in self.answers)
-
 
 @dataclass(frozen=True, slots=True)
 class UpdateStatistics:

@@ -138,7 +138,7 @@ class FakePolicy:
         for number, _ in enumerate(groups):
             handle.check()
             handle.report(number + 1, len(groups))
-        informative = sum(group.informative for group in groups)
+        informative = sum(any(answer.advantage for answer in group.answers) for group in groups)
         if informative and self.steps:
             self.state = f"{_number(self.state, repr(groups)):016x}"
         return UpdateStatistics(groups=len(groups), informative=informative, steps=self.steps if informative else 0)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from sapo_edge.care.garbage import set_libraries_aside
 from sapo_edge.cli.ending import run_to_end
@@ -25,6 +25,7 @@ from sapo_edge.state.secret import read_or_create_secret
 from sapo_edge.swarm.status import TROUBLES
 
 if TYPE_CHECKING:
+    from sapo_edge.swarm.addresses import Listen
     from sapo_edge.swarm.visits.relay import RelayConfig, RelayStatus
 
 DEFAULT_PORT = 4001
@@ -67,7 +68,7 @@ def run_relay(
     home: Path | None,
     *,
     port: int = DEFAULT_PORT,
-    listen: Literal["all", "loopback"] = "all",
+    listen: Listen = "all",
     announce: tuple[str, ...] = (),
     psk: bytes | None = None,
     swarm: bytes = b"",

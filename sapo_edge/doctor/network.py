@@ -8,10 +8,10 @@ import socket
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from sapo_edge.doctor.check import Check, Status
-from sapo_edge.swarm.addresses import LOWEST_PORT, LocalNetworks, find_local_networks
+from sapo_edge.swarm.addresses import LOWEST_PORT, Listen, LocalNetworks, find_local_networks
 from sapo_edge.swarm.router.ports import try_port
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _TRIAL_GROUP = "239.255.83.65"
 def examine_network(
     *,
     port: int = 0,
-    listen: Literal["all", "loopback"] = "all",
+    listen: Listen = "all",
     mdns: bool = True,
     bootstrap: Sequence[str] = (),
     swarm: bytes | None = None,
@@ -153,9 +153,7 @@ def _clock(outside: Outside | None) -> Check:
     return Check("clock", status, detail, "turn on network time; peers reject rollouts that are too old or new")
 
 
-def _ask(
-    port: int, listen: Literal["all", "loopback"], bootstrap: Sequence[str], swarm: bytes, psk: bytes | None
-) -> Outside | None:
+def _ask(port: int, listen: Listen, bootstrap: Sequence[str], swarm: bytes, psk: bytes | None) -> Outside | None:
     """Ask peers about this machine; None if none answers or the port is not free."""
     from sapo_edge.swarm.host.logs import preserve_logging
 

@@ -149,7 +149,8 @@ def test_own_rollouts_are_not_filtered_and_others_are_by_network() -> None:
     bench = Bench(own=3)
     bench.policy.script = lambda prompt, position: WRONG
     result = bench.run()
-    assert len(bench.trained) == 3 and not any(group.informative for group in bench.trained)
+    advantages = [answer.advantage for group in bench.trained for answer in group.answers]
+    assert len(bench.trained) == 3 and not any(advantages)
     assert (result.statistics.groups, result.statistics.informative, result.reward_own) == (3, 0, 0.0)
     bench = Bench(own=4, external=4)
     for number in range(12):

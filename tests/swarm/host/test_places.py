@@ -207,8 +207,8 @@ async def test_nothing_is_made_for_a_connection_that_is_turned_away(
     opened: list[MeteredStream] = []
     first = meter.open
 
-    def keep(stream: Any, inbound: bool) -> MeteredStream:
-        opened.append(first(stream, inbound))
+    def keep(stream: Any) -> MeteredStream:
+        opened.append(first(stream))
         return opened[-1]
 
     monkeypatch.setattr(meter, "open", keep)
