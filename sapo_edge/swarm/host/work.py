@@ -21,8 +21,10 @@ SHARE, SHARE_BURST = 0.01, 0.5
 """Seconds of processor time a second, and at once, that each address has for itself."""
 COMMON, COMMON_BURST = 0.12, 0.3
 """The same, for all addresses that want more. Ten messages a second take a tenth of a core in all."""
-ARRIVING_SHARE, ARRIVING_BURST = 0.025, 0.1
-"""The same, for all connections until they have a place. To refuse one takes a tenth of a millisecond."""
+ARRIVING_SHARE = 0.025
+"""The same a second, for all connections until they have a place. To refuse one takes a tenth of a millisecond."""
+ARRIVING_BURST = 0.1
+"""The same, at once."""
 ARRIVING_AGAIN = 0.01
 """Seconds that have to be there again once they are used up."""
 FLUSH_SECONDS = 1e-3
