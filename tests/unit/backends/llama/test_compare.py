@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -54,12 +54,12 @@ def options(models: dict[str, Path], tmp_path: Path) -> OpenOptions:
     return opening(models["llama"], tmp_path, lora=RANK, size=SIZE)
 
 
-def answers(seconds: float, calls: list[Request]) -> Callable[[Request], list[list[Sample]]]:
-    """A sampler that takes some time for a hundred tokens."""
+def answers(seconds: float, calls: list[Request], clock: SimpleNamespace) -> Callable[[Request], list[list[Sample]]]:
+    """A sampler that takes some time of a clock for a hundred tokens."""
 
     def answer(request: Request) -> list[list[Sample]]:
         calls.append(request)
-        time.sleep(seconds)
+        clock.now += seconds
         return [[Sample(tuple(range(100)), "", (0.0,) * 100, True)]]
 
     return answer
@@ -86,10 +86,12 @@ def test_a_second_turn_is_made_where_the_first_is_close(
     calls: dict[str, list[Request]] = {LLAMA: [], TORCH: []}
     if turns == 2:
         monkeypatch.setattr(subject, "CLEAR", 1e9)
-    samplers = {LLAMA: answers(seconds, calls[LLAMA]), TORCH: answers(0.02, calls[TORCH])}
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(subject, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    samplers = {LLAMA: answers(seconds, calls[LLAMA], clock), TORCH: answers(0.02, calls[TORCH], clock)}
     rates = compare(headers["llama"], tmp_path, "float32", samplers, 97)
     assert [len(calls[name]) for name in samplers] == [turns, turns]
-    assert rates.llama < rates.torch < 5000 and rates.faster == TORCH
+    assert (rates.llama, rates.torch, rates.faster) == (round(100 / seconds, 1), 5000, TORCH)
     assert calls[LLAMA] == calls[TORCH] and max(map(max, calls[TORCH][0].prompts)) < 97
     found = remembered_rates(headers["llama"], tmp_path, "float32")
     assert found is not None and found.llama == pytest.approx(rates.llama, abs=0.1)
