@@ -241,7 +241,8 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
         """Show what was learned while nobody looked, until another screen is shown."""
         news = self.query_one("#news", Steady)
         news.set_class(bool(self.sapo.news), "-some")
-        news.put(f"{self.sapo.news}. Key 8 shows more.")
+        if self.sapo.news:
+            news.put(f"{self.sapo.news}. Key 8 shows more.")
 
     def on_screen_suspend(self) -> None:
         self.sapo.news = ""
