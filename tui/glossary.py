@@ -50,7 +50,7 @@ GLOSSARY: Mapping[str, Term] = {
     "peer": Term("Another computer in the swarm.", r"peers?"),
     "public key": Term("The name of a node in its signatures: others tell by it who sent a message. It says nothing "
                        "about you."),
-    "relay": Term("A member that passes messages between two others that can't reach each other directly.", r"relays?"),
+    "relay": Term("A computer that passes messages between two members that can't reach each other.", r"relays?"),
     "reward": Term(
         "The score of an answer, from 0 to 1, by a program that knows the solution. Every node computes it itself, "
         "also for other nodes' answers.",
