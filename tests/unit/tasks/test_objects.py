@@ -80,8 +80,8 @@ def test_missing_wrong_and_extra_fields_cost(given: dict[str, object], share: fl
 
 @fails_without("tasks/objects.py", "len(expected) == len(given) and ")
 def test_truth_is_no_number_and_an_accent_may_be_composed() -> None:
-    differing = ((1, True), (0, False), (None, False), ([1, 2], [2, 1]), ([1, 2], [1]), ([1], [1, 2]), ([1], []))
-    assert not any(same(one, other) for one, other in differing)
+    unlike = ((1, True), (0, False), (None, False), ([1, 2], [2, 1]), ([1, 2], [1]), ([1], [1, 2]), ([1], list[int]()))
+    assert not any(same(one, other) for one, other in unlike)
     assert same("caf\N{LATIN SMALL LETTER E WITH ACUTE}", "CAFE\N{COMBINING ACUTE ACCENT}")
     assert same({"a": [{"b": 1.5}]}, {"a": [{"b": 1.6}]}, tolerance=0.11)
     expected = {"call": {"name": "get", "arguments": {"city": "Rome", "days": 3}}}
