@@ -77,7 +77,6 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 @pytest.fixture
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Surroundings in which no setting is set."""
     for name in SETTINGS:
         monkeypatch.delenv(f"SAPO_EDGE_{name.upper()}", raising=False)
 

@@ -122,12 +122,8 @@ class Killed:
             assert rounds == list(range(1, len(rounds) + 1)) and latest <= len(rounds) <= latest + 1
             evaluated = {event.round for event in store.journal.held_out(1000)}
             assert set(range(EVERY, latest, EVERY)) <= evaluated, "only the last evaluation may be missing"
-            trained = [
-                scored.rollout.id
-                for round in range(1, latest + 1)
-                for scored in store.journal.rollouts(round)
-                if not scored.own
-            ]
+            scored = [one for round in range(1, latest + 1) for one in store.journal.rollouts(round)]
+            trained = [one.rollout.id for one in scored if not one.own]
         assert len(trained) == len(set(trained)), "an external rollout was trained on twice"
         assert len(trained) == latest, "there are external rollouts enough"
         self.round = latest

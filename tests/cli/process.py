@@ -94,7 +94,6 @@ def fork(*arguments: str | Path, directory: Path, before: str = "") -> Forked:
 
 
 def kill_node(home: Path) -> None:
-    """Kill the node of this home, if one runs."""
     try:
         with connect(Paths.default(home)) as client:
             os.kill(client.hello["pid"], signal.SIGKILL)
@@ -103,34 +102,26 @@ def kill_node(home: Path) -> None:
 
 
 def run(
-    arguments: Sequence[str | Path],
-    directory: Path,
-    *,
-    fault: str = "",
-    rewarded: bool = False,
+    arguments: Sequence[str | Path], directory: Path, *, fault: str = "", rewarded: bool = False,
     environment: dict[str, str] | None = None,
-) -> Result:
+) -> Result:  # fmt: skip
     """Run `sapo` with these arguments and wait for its end.
 
     Args:
-        arguments: of the command line.
         directory: for what it prints, and where it runs.
         fault: what befalls it, as "kill generate 3": see `Fault`.
         rewarded: score answers by their length: a random model earns unequal rewards.
         environment: added to this process's own.
     """
-    out, err = directory / "stdout", directory / "stderr"
-    process = server().Process(
-        target=_command,
-        args=([str(argument) for argument in arguments], str(directory), fault, rewarded, environment or {}),
-    )
+    passed = ([str(argument) for argument in arguments], str(directory), fault, rewarded, environment or {})
+    process = server().Process(target=_command, args=passed)
     process.start()
     process.join(TIMEOUT)
     if process.exitcode is None:
         process.kill()
         process.join()
     assert process.exitcode is not None
-    return Result(process.exitcode, out.read_text(), err.read_text())
+    return Result(process.exitcode, (directory / "stdout").read_text(), (directory / "stderr").read_text())
 
 
 def _command(arguments: list[str], directory: str, fault: str, rewarded: bool, environment: dict[str, str]) -> None:

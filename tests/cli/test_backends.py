@@ -114,10 +114,8 @@ def test_an_adapter_is_evaluated_by_another_backend(sapo: Command, model: Path, 
     arguments = ("eval", "--model", model, "--home", home, "--questions", "4", "--threads", "1", "--json")
     results = {name: sapo(*arguments, "--backend", name) for name in ("llama_cpp", "torch")}
     assert all(result.code == 0 for result in results.values()), results
-    paths = {result.record["adapter_path"] for result in results.values()}
-    assert len(paths) == 1
-    loads = {name: "into torch" in result.err for name, result in results.items()}
-    assert loads == {"llama_cpp": False, "torch": True}
+    assert len({result.record["adapter_path"] for result in results.values()}) == 1
+    assert {name: "into torch" in result.err for name, result in results.items()} == {"llama_cpp": False, "torch": True}
 
 
 def test_a_node_trains_on_a_directory(sapo: Command, tmp_path: Path) -> None:

@@ -20,19 +20,6 @@ from tests.cli.process import Result, assert_refused, python
 from tests.models import SHAPES, ModelShape, write_model
 
 
-@pytest.mark.parametrize(("arguments", "parts"), [
-    (["--own", "0"], ["own = 0 (flag)", "from 1 to 256"]),
-    (["--backend", "toch"], ["backend = 'toch'", "did you mean torch?"]),
-    (["--set", "learning_rate=nan"], ["learning_rate = 'nan'", "above 0 and at most 0.01"]),
-    (["--set", "learning_rat=1"], ["did you mean learning_rate?"]),
-    (["--set", "own"], ["--set own has no value", "name=value"]),
-    (["--own", "2", "--set", "own=3"], ["own is given twice"]), (["--manifest", "nothing"], ["nothing", "starter"]),
-])  # fmt: skip
-def test_settings(invoke: Invoke, tmp_path: Path, arguments: list[str], parts: list[str]) -> None:
-    assert_refused(invoke("run", "--home", tmp_path / "home", *arguments), 2, *parts)
-    assert not (tmp_path / "home").exists()
-
-
 @pytest.mark.parametrize("arguments", [
     "status", "config show", "runs list", "checkpoints list", "logs", "history", "report", "swarm show", "tasks list",
     "answer", "identity show", "uninstall --dry-run", "start", "run", "rollback", "backup sapo.zip", "web --port 0",
@@ -187,9 +174,20 @@ def test_a_page_on_a_port_in_use_is_refused_under_both_its_names(invoke: Invoke,
     (["logs", "--lines", "5000"], ["'--lines'", "1000", "`sapo logs --help`"]),
     (["config", "shw"], ["Did you mean 'show'?", "`sapo config --help`"]),
     (["identity", "restore"], ["`sapo identity restore --help`"]), (["run", "--\x1b[2J"], ["\\x1b[2J"]),
+    (["run", "--own", "0"], ["own = 0 (flag)", "from 1 to 256"]),
+    (["run", "--backend", "toch"], ["backend = 'toch'", "did you mean torch?"]),
+    (["run", "--set", "learning_rate=nan"], ["learning_rate = 'nan'", "above 0 and at most 0.01"]),
+    (["run", "--set", "learning_rat=1"], ["did you mean learning_rate?"]),
+    (["run", "--set", "own"], ["--set own has no value", "name=value"]),
+    (["run", "--own", "2", "--set", "own=3"], ["own is given twice"]),
+    (["run", "--manifest", "nothing"], ["nothing", "starter"]),
 ])  # fmt: skip
-def test_usage(invoke: Invoke, arguments: list[str], parts: list[str]) -> None:
+def test_wrong_usage_and_settings(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], parts: list[str]
+) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
     assert_refused(invoke(*arguments), 2, *parts)
+    assert not (tmp_path / "home").exists()
 
 
 @pytest.mark.parametrize(("arguments", "code"), [

@@ -155,8 +155,7 @@ def test_an_error_ends_the_service_in_order_while_its_input_is_open(tmp_path: Pa
 
 def test_answers_stream_from_base_and_adapter(open_chat: Callable[..., ChatProcess]) -> None:
     chat, said = open_chat(opened=False), list[str]()
-    title = chat.open(said.append)
-    assert title.startswith("tiny, adapter of round ") and "loading tiny" in said
+    assert chat.open(said.append).startswith("tiny, adapter of round ") and "loading tiny" in said
     for task in (False, True):
         shown = asked(chat, task=task)
         assert [piece.adapter for piece in shown] == sorted(piece.adapter for piece in shown)

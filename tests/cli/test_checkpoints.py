@@ -28,8 +28,7 @@ from tests.cli.process import Result, assert_refused, fork
 
 
 def listed(invoke: Invoke, home: Path) -> dict[str, dict[str, Any]]:
-    rows = invoke("checkpoints", "list", "--home", home, "--json").record["checkpoints"]
-    return {row["name"]: row for row in rows}
+    return {row["name"]: row for row in invoke("checkpoints", "list", "--home", home, "--json").record["checkpoints"]}
 
 
 def test_checkpoints_are_listed_with_their_marks(invoke: Invoke, home: Path) -> None:
@@ -74,10 +73,8 @@ def test_what_becomes_the_newest_meanwhile_stays(invoke: Invoke, home: Path, mon
 
 
 def test_what_was_set_aside_is_listed_and_removed(invoke: Invoke, home: Path) -> None:
-    rows = listed(invoke, home)
-    rounds = sorted(int(str(row["round"])) for row in rows.values())
-    used = invoke("checkpoints", "use", str(rounds[0]), "--home", home, "--json")
-    assert used.record["to"] == rounds[0]
+    rounds = sorted(int(str(row["round"])) for row in listed(invoke, home).values())
+    assert invoke("checkpoints", "use", str(rounds[0]), "--home", home, "--json").record["to"] == rounds[0]
     aside = [name for name, row in listed(invoke, home).items() if row["round"] is None]
     assert aside == [f"round-{number:06d}.rolled-back" for number in rounds[1:]]
     assert invoke("checkpoints", "remove", "--aside", "--home", home).code == 0

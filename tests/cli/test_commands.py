@@ -85,8 +85,7 @@ def test_a_flipped_bit_is_noticed(sapo: Command, model: Path, home: Path, tmp_pa
     arguments = (*EVAL, "--json") if command == "eval" else (tmp_path / "exported", "--to", "peft", "--json")
     result = sapo(command, *arguments, "--home", home, "--model", model, rewarded=True)
     assert result.code == 0 and f"{best.directory} is damaged" in result.err
-    record = result.record
-    assert record["adapter_path" if command == "eval" else "adapter"] not in (str(best.directory), None)
+    assert result.record["adapter_path" if command == "eval" else "adapter"] not in (str(best.directory), None)
     explicit = sapo(command, *arguments, "--home", home, "--model", model, "--adapter", best.directory)
     assert explicit.code == 1 and "is damaged" in explicit.err and explicit.out == ""
 
@@ -208,8 +207,7 @@ def test_config_show_names_every_setting_its_value_and_its_source(sapo: Command,
     assert settings["rank"] == {"value": 8, "source": "environment SAPO_EDGE_RANK"}
     assert settings["max_tokens"]["source"] == "manifest starter"
     assert settings["seed"] == {"value": None, "source": "default"}
-    lines = sapo(*arguments).out.splitlines()
-    assert [line.split()[0] for line in lines] == list(SETTINGS)
+    assert [line.split()[0] for line in sapo(*arguments).out.splitlines()] == list(SETTINGS)
     assert "valid" in sapo("config", "validate", "--home", tmp_path).out
 
 

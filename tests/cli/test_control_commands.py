@@ -118,10 +118,8 @@ def test_pause_resume_and_stop_reach_the_node(invoke: Invoke, tmp_path: Path) ->
 
 def test_stop_says_what_the_node_still_does(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sapo_edge.cli.control.WATCH_SECONDS", 0.05)
-    progress = iter(
-        {"phase": phase, "done": done, "total": 64, "unit": "answers"}
-        for phase, done in (("generate", 10), ("generate", 20), ("update", 3))
-    )
+    steps = (("generate", 10), ("generate", 20), ("update", 3))
+    progress = iter({"phase": phase, "done": done, "total": 64, "unit": "answers"} for phase, done in steps)
 
     class Working(FakeNode):
         def status(self) -> dict[str, Any]:

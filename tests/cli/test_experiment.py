@@ -220,11 +220,9 @@ def test_what_cannot_be_run_is_said_in_one_line(
 
 def test_a_list_shows_what_would_run(invoke: Invoke) -> None:
     shown = invoke("experiment", "--setting", "hard", "--arm", "4/4", "--rounds", "7", "--list")
-    assert shown.code == 0
-    assert shown.out.splitlines() == [
+    assert shown.code == 0 and shown.out.splitlines() == [
         "hard: A fresh member earns next to nothing (4 members, 7 rounds)",
-        "    8/0                      alone",
-        "    4/4                      4 own, 4 external",
-    ]
+        "    8/0                      alone", "    4/4                      4 own, 4 external",
+    ]  # fmt: skip
     (listed,) = invoke("experiment", "--setting", "hard", "--list", "--json").events
     assert [setting["name"] for setting in listed["plan"]["settings"]] == ["hard"]

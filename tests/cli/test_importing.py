@@ -78,8 +78,7 @@ def test_an_environment_is_asked_about_once_and_then_judges(
     assert checked.code == 0 and "0 warnings" in checked.err, checked.err
     shown = ("--questions", "2", "--answers", "2", "--model", model, "--threads", "1", "--home", fresh)
     preview = invoke("tasks", "preview", tmp_path / "words", *shown, "--json", "--set", "max_tokens=4")
-    rewards = [answer["reward"] for asked in preview.record["questions"] for answer in asked["answers"]]
-    assert rewards == [0.5] * 4
+    assert [answer["reward"] for asked in preview.record["questions"] for answer in asked["answers"]] == [0.5] * 4
     run = invoke(*quick(model, fresh, "--rounds", "2", "--manifest", tmp_path / "words" / "manifest.toml", "--json"))
     assert run.code == 0 and len(run.named("round")) == 2, run.err
     assert open_run(home=fresh).evaluate(2).questions == 2, "from Python it judges as well"

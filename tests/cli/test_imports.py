@@ -125,11 +125,8 @@ def absent() -> set[str]:
         if name not in present and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
             present.add(name)
             lines += requires(name) or ()
-    modules = {
-        module
-        for module, names in packages_distributions().items()
-        if not present & {canonicalize_name(name) for name in names}
-    }
+    installed = packages_distributions().items()
+    modules = {module for module, names in installed if present.isdisjoint(map(canonicalize_name, names))}
     assert modules & TRAINING and "libp2p" not in modules
     return modules | TRAINING
 
@@ -145,8 +142,7 @@ def without(absent: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.usefixtures("without")
 def test_a_relay_runs_without_what_trains(tmp_path: Path) -> None:
-    arguments = ("relay", "--loopback", "--port", "0", "--json", "--home", str(tmp_path))
-    process = LineProcess("-m", "sapo_edge", *arguments)
+    process = LineProcess("-m", "sapo_edge", "relay", "--loopback", "--port", "0", "--json", "--home", str(tmp_path))
     try:
         relay = parse_address(process.first(lambda line: "addresses" in line)["addresses"][0])
 

@@ -112,8 +112,7 @@ def test_no_start_without_a_library(launcher: ProgramLauncher, model: Path, monk
 def test_consent_is_written_with_its_settings(launcher: ProgramLauncher) -> None:
     assert not launcher.consented() and not launcher.paths.state.exists(), "asking creates nothing"
     launcher.accept(Consent("solo", threads=3, mains_only=False, yield_to_others=False))
-    written = read_file(launcher.paths.config_file)
-    assert written == {"network": "solo", "threads": 3, "on_battery": "run", "busy": 0}
+    assert read_file(launcher.paths.config_file) == {"network": "solo", "threads": 3, "on_battery": "run", "busy": 0}
     record = json.loads(launcher.paths.consent.read_text())
     assert record["v"] == 1 and abs(record["time"] - time.time()) < 60 and record["program"]
     assert record["agreed"] == {"network": "solo", "threads": 3, "mains_only": False, "yield_to_others": False}
@@ -196,8 +195,7 @@ def test_an_overridden_change_is_an_error(launcher: ProgramLauncher, monkeypatch
 
 
 def test_an_invites_key_is_only_in_the_file_of_swarms(launcher: ProgramLauncher) -> None:
-    line = PRIVATE.to_line()
-    launcher.accept(Consent("invite", f" {line}\n"))
+    launcher.accept(Consent("invite", f" {PRIVATE.to_line()}\n"))
     current = Membership(launcher.paths.state).current
     assert current is not None and current.id == PRIVATE.id and launcher.setting("network") == "swarm"
     key = bytes(range(32)).hex()
@@ -297,9 +295,8 @@ def test_a_job_is_a_command_of_this_home_and_a_failed_one_says_what_it_says(laun
     with pytest.raises(SapoError) as raised:
         launcher.job("export", str(launcher.paths.state), "--to", "peft").run()
     assert raised.value.message == "nothing is trained yet" and raised.value.remedy.startswith("train first with")
-    invite = replace(PRIVATE, bootstrap=()).to_line()
     shown: list[Any] = []
-    result = launcher.job("swarm", "join", text=f"{invite}\n").run(shown.append)
+    result = launcher.job("swarm", "join", text=f"{replace(PRIVATE, bootstrap=()).to_line()}\n").run(shown.append)
     assert result.record["swarm"]["private"] and shown == [result.record] and any("sapo run" in x for x in result.notes)
     assert Membership(launcher.paths.state).current is not None
 
@@ -336,10 +333,9 @@ def test_the_outcome_comes_from_the_journal_without_a_node(launcher: ProgramLaun
     assert (empty.report.learned, empty.report.run.rounds, empty.report.adapter, empty.history) == (None, 0, "", {})
     assert launcher.news() == "" and not launcher.paths.state.exists()
     journal = Journal(launcher.paths.journal)
+    interval: dict[str, Any] = {"questions": 9, "low": 0, "high": 1, "split": "validation"}
     for round, correct in ((0, 1), (7, 6)):
-        journal.record(
-            HeldOut(round=round, accuracy=correct / 9, correct=correct, questions=9, low=0, high=1, split="validation")
-        )
+        journal.record(HeldOut(round=round, accuracy=correct / 9, correct=correct, **interval))
     journal.record(round_event(7))
     journal.close()
     outcome = launcher.outcome()

@@ -174,8 +174,7 @@ def test_what_is_edited_holds_if_it_is_valid(invoke: Invoke, tmp_path: Path, mon
     draft.write_text("own = 7\n")
     assert edit("/no/such/other", editor(tmp_path, "rank = 8\n")).code == 0
     assert file.read_text() == "own = 7\nrank = 8\n" and not draft.exists()
-    wrong = edit(visual=editor(tmp_path, "own = 6\n", code=1))
-    assert_refused(wrong, 1, "ended with code 1", "config.draft.toml")
+    assert_refused(edit(visual=editor(tmp_path, "own = 6\n", code=1)), 1, "ended with code 1", "config.draft.toml")
     assert_refused(edit(visual="/no/such/editor"), 2, "set EDITOR")
     assert_refused(edit(visual="my 'editor"), 2, "No closing quotation", "set EDITOR")
     assert_refused(edit("/no/such/other", visual=" "), 2, "/no/such/other", "set EDITOR")
@@ -188,9 +187,8 @@ def test_what_is_edited_holds_if_it_is_valid(invoke: Invoke, tmp_path: Path, mon
 
 def test_rounds_as_a_table(invoke: Invoke, trained: tuple[Path, Result], tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(invoke("history", "--home", trained[0]).out)))
-    rounds = trained[1].named("round")
     assert [int(row["round"]) for row in rows] == [1, 2, 3, 4, 5]
-    assert [float(row["reward_own"]) for row in rows] == [event["reward_own"] for event in rounds]
+    assert [float(row["reward_own"]) for row in rows] == [event["reward_own"] for event in trained[1].named("round")]
     accuracies = {event["round"]: event["accuracy"] for event in trained[1].named("held_out")}
     del accuracies[0]
     assert {int(row["round"]): float(row["held_out"]) for row in rows if row["held_out"]} == accuracies

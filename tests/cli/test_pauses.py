@@ -48,8 +48,7 @@ def test_a_node_pauses_in_quiet_hours_until_the_user_resumes_it_or_changes_them(
             """Rounds finish for longer than two looks."""
             following("round", moment + 2.5 * INTERVAL)
 
-        started = following("node_started")
-        assert f"to {end}; `sapo resume` overrules that" in " ".join(started["reasons"])
+        assert f"to {end}; `sapo resume` overrules that" in " ".join(following("node_started")["reasons"])
         assert following("paused")["reasons"] == quiet
         with connect(Paths.default(tmp_path)) as client:
             told = client.request("status")

@@ -37,7 +37,6 @@ def mine(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
 
 
 def sent(hub: Hub) -> set[str]:
-    """Names of the files of the repository."""
     directory = hub.directory / NAME
     return {path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()}
 
@@ -67,8 +66,7 @@ def test_an_adapter_is_published_pulled_and_trained_further(
     assert validated["round"] == 0 and not went_on.named("head_start")
     assert [event["round"] for event in went_on.named("round")] == [1, 2]
     assert went_on.named("node_started")[0]["settings"]["rank"] == 2
-    reported = invoke("report", "--home", other)
-    assert f"began with the adapter of {NAME} after" in " ".join(reported.out.split())
+    assert f"began with the adapter of {NAME} after" in " ".join(invoke("report", "--home", other).out.split())
     # What it becomes names where it comes from.
     again = invoke("push", "me/more", "--home", other, "--dry-run", tmp_path / "dry")
     assert again.code == 0 and f"{NAME} after" in (tmp_path / "dry" / "README.md").read_text()
@@ -138,8 +136,7 @@ def test_own_questions_stay_unless_their_owner_says_so(
     assert (mine.directory / "me/whole/merged-q8_0.gguf").is_file()
     assert invoke("push", "me/whole", "--home", home, "--yes").code == 0
     assert {path.name for path in (mine.directory / "me/whole").rglob("*") if path.is_file()} == FILES
-    digest = third.record["manifest"]
-    kept = Membership(tmp_path / "third" / "state").manifest(bytes.fromhex(digest))
+    kept = Membership(tmp_path / "third" / "state").manifest(bytes.fromhex(third.record["manifest"]))
     assert kept is not None and kept.own_questions == count and all(data.is_in(kept.store) for data in kept.data)
 
 
@@ -242,8 +239,7 @@ def test_a_model_is_pulled_listed_shown_and_removed(hub: Hub, invoke: Invoke, tm
     assert lines[0].startswith(f"downloading {FILE}, ") and f"100 % of {FILE}" in lines
     assert lines[-1] == f"train it with: sapo run --model {FILE}"
     assert invoke("models", "pull", "hf:someone/tiny", "--json", *home).code == 0
-    listed = invoke("models", "list", "--json", *home).record["models"]
-    by_name = {model["name"]: model for model in listed}
+    by_name = {model["name"]: model for model in invoke("models", "list", "--json", *home).record["models"]}
     tiny = by_name["hf:someone/tiny"]
     assert (tiny["architecture"], tiny["licence"], tiny["fits"]) == ("llama", "apache-2.0", "yes")
     assert by_name[FILE]["bytes"] == Path(path).stat().st_size and 0 < by_name[FILE]["needed"] < by_name[FILE]["free"]
@@ -254,8 +250,7 @@ def test_a_model_is_pulled_listed_shown_and_removed(hub: Hub, invoke: Invoke, tm
     assert path in shown and "architecture llama" in shown and "context      2048 tokens" in shown
     refused = invoke("models", "remove", FILE, typed="n\n")
     assert refused.code == 0 and "nothing was removed" in refused.err and Path(path).exists()
-    removed = invoke("models", "remove", FILE, "--yes")
-    assert removed.err.startswith(f"removed {FILE}: ") and not Path(path).exists()
+    assert invoke("models", "remove", FILE, "--yes").err.startswith(f"removed {FILE}: ") and not Path(path).exists()
     assert FILE not in invoke("models", "list", *home).out
 
 

@@ -40,8 +40,7 @@ WEIGHTS = ("adapter_model.safetensors", "optimizer.safetensors")
 
 
 def weights(home: Path, round: int) -> list[bytes]:
-    directory = Paths.default(home).checkpoints / f"round-{round:06d}"
-    return [(directory / name).read_bytes() for name in WEIGHTS]
+    return [(Paths.default(home).checkpoints / f"round-{round:06d}" / name).read_bytes() for name in WEIGHTS]
 
 
 def test_json_prints_only_valid_events_on_stdout(trained: tuple[Path, Result]) -> None:
@@ -164,8 +163,7 @@ def test_a_closed_pipe_ends_the_run_in_order(model: Path, tmp_path: Path) -> Non
         error = process.stderr.read()
         assert process.wait(30) == 0, error
     assert "Traceback" not in error and "Exception ignored" not in error
-    rounds = checkpoints(tmp_path / "home") if Paths.default(tmp_path / "home").checkpoints.exists() else []
-    assert len(rounds) < 10
+    assert len(list(Paths.default(tmp_path / "home").checkpoints.glob("*"))) < 10
 
 
 def test_a_second_node_on_one_state_is_refused_and_the_first_one_named(sapo: Command, model: Path, home: Path) -> None:

@@ -25,6 +25,7 @@ from sapo_edge.swarm.joining.membership import Membership
 from tests.cli.conftest import checkpoints, quick
 from tests.cli.inprocess import Invoke
 from tests.cli.process import assert_refused, fork
+from tests.swarm.joining.test_invite import HERE
 from tests.unit.service.test_systemd import Commands, plan
 
 SECONDS = 90
@@ -123,8 +124,7 @@ def test_a_program_that_its_user_cannot_reach_is_refused(
     (private / "python").write_text("")
     (private / "python").chmod(0o755)
     monkeypatch.setattr("sys.executable", str(private / "python"))
-    refused = invoke("service", "install", "--system", "--home", tmp_path / "home")
-    assert_refused(refused.last, 2, "--global")
+    assert_refused(invoke("service", "install", "--system", "--home", tmp_path / "home").last, 2, "--global")
     assert commands.run == [] and not (tmp_path / "home").exists()
 
 
@@ -170,9 +170,6 @@ def test_a_node_reports_to_its_supervisor_from_its_start_to_its_end(model: Path,
     assert checkpoints(tmp_path / "home")
 
 
-PEER = "12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"
-
-
 @pytest.mark.parametrize(
     ("megabytes", "name"), [(430, "512mb"), (920, "1gb"), (1900, "2gb"), (3790, "4gb"), (7800, "8gb"), (15_900, "")]
 )
@@ -193,8 +190,7 @@ def test_one_file_makes_ten_nodes(invoke: Invoke, tmp_path: Path, monkeypatch: p
     monkeypatch.delenv("SAPO_EDGE_NETWORK", raising=False)
     monkeypatch.setattr(memory, "total_memory", lambda: 1900 * MIB)
     founder = tmp_path / "founder"
-    address = f"/ip4/192.0.2.1/tcp/4001/p2p/{PEER}"
-    invoke("swarm", "create", "starter", "--private", "--bootstrap", address, "--home", founder)
+    invoke("swarm", "create", "starter", "--private", "--bootstrap", HERE, "--home", founder)
     invite = invoke("swarm", "invite", "--home", founder).out.strip().splitlines()[-1]
     file = tmp_path / "sapo.toml"
     file.write_text(f'invite = "{invite}"\n[settings]\nconsent = "given"\nown = 3\nmax_temperature = 75\n')

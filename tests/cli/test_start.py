@@ -81,8 +81,7 @@ def test_a_detached_start_asks_for_consent(invoke: Invoke, fresh: Path, monkeypa
     monkeypatch.setattr(Background, "start", lambda self, options: started.append(options))
     monkeypatch.setattr("sapo_edge.cli.start.WAIT_SECONDS", 0.0)
     assert "works alone until" in invoke("start", "--home", fresh).err and started == [[]]
-    agreed = invoke("start", "--agree", "--home", fresh)
-    assert "still starting" in agreed.err and Paths.default(fresh).consent.exists()
+    assert "still starting" in invoke("start", "--agree", "--home", fresh).err and Paths.default(fresh).consent.exists()
 
 
 def test_the_log_is_read_without_a_node_by_level_and_moment_as_text_and_json(invoke: Invoke, log: Path) -> None:
@@ -129,8 +128,8 @@ def test_following_goes_on_into_the_next_file(log: Path, monkeypatch: pytest.Mon
 
 
 def options(model: Path, home: Path) -> list[str]:
-    """Of a run that goes on for ever; the directory and the command come from `Background`."""
-    given = [str(part) for part in quick(model, home)]
+    """Of a run that goes on for ever, without torch; the directory and the command come from `Background`."""
+    given = [str(part) for part in quick(model, home, "--role", "generator")]
     place = given.index("--home")
     return given[1:place] + given[place + 2 :]
 

@@ -66,10 +66,8 @@ def test_the_default_is_the_open_swarm_of_the_manifest(invoke: Invoke, tmp_path:
 
 
 def test_two_private_swarms_of_one_manifest_differ(invoke: Invoke, tmp_path: Path) -> None:
-    ids = {
-        invoke("swarm", "create", "starter", "--private", "--home", tmp_path, "--json").record["swarm"]["id"]
-        for _ in range(2)
-    }
+    create = ("swarm", "create", "starter", "--private", "--home", tmp_path, "--json")
+    ids = {invoke(*create).record["swarm"]["id"] for _ in range(2)}
     assert len(ids) == 2 and STARTER.digest not in ids
     known = invoke("swarm", "show", "--home", tmp_path, "--json").record["known"]
     assert len(known) == 1 and known[0]["id"] in ids
@@ -127,8 +125,7 @@ def test_the_running_nodes_addresses_come_first(invoke: Invoke, tmp_path: Path) 
     here = [f"/ip4/{ip}/tcp/4001/p2p/{PEER}" for ip in ("127.0.0.1", "8.8.8.8")]
     node = FakeNode({"swarm": {"swarm": STARTER.digest, "addresses": [*here, 7, "\x1b]0;x"]}})
     with running(tmp_path, node):
-        told = invoke("swarm", "invite", "--home", tmp_path)
-        assert parse_invite(told.out).bootstrap == (here[1], BEHIND)
+        assert parse_invite(invoke("swarm", "invite", "--home", tmp_path).out).bootstrap == (here[1], BEHIND)
         node.record["swarm"]["swarm"] = NINE.digest
         other = invoke("swarm", "invite", "--home", tmp_path)
         assert parse_invite(other.out).bootstrap == (BEHIND,) and "not in this swarm" in other.err
@@ -153,10 +150,8 @@ def test_an_invite_waits_for_the_router(invoke: Invoke, tmp_path: Path, monkeypa
     invoke("swarm", "create", "--home", tmp_path)
     home, public = (f"/ip4/{ip}/tcp/4001/p2p/{PEER}" for ip in ("192.168.1.5", "8.8.8.8"))
     swarm = {"swarm": STARTER.digest, "state": "alone"}
-    replies = [
-        {**swarm, "router": router, "addresses": addresses}
-        for router, addresses in (("asking", [home]), ("forwards", [home, public]), *2 * [("silent", [home])])
-    ]
+    told_by = (("asking", [home]), ("forwards", [home, public]), *2 * [("silent", [home])])
+    replies = [{**swarm, "router": router, "addresses": addresses} for router, addresses in told_by]
     node = FakeNode()
     node.status = lambda: {"swarm": replies.pop(0)}  # type: ignore[method-assign]
     with running(tmp_path, node):
@@ -248,5 +243,4 @@ def test_a_question_is_not_printed_raw(invoke: Invoke, tmp_path: Path, monkeypat
     node = FakeNode(source=source)
     monkeypatch.setattr(node, "question", lambda: hostile)
     with running(tmp_path, node):
-        result = invoke("answer", "--home", tmp_path, typed="")
-    assert "2+2\\x1b[2J\\x9b\\u202e?\nnext" in result.err
+        assert "2+2\\x1b[2J\\x9b\\u202e?\nnext" in invoke("answer", "--home", tmp_path, typed="").err

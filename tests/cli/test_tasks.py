@@ -25,16 +25,14 @@ MANIFEST = 'name = "own"\nmax_tokens = 8\n[[tasks]]\nname = "mine"\nquestions = 
 def write_own(directory: Path, count: int = 20) -> Path:
     """A manifest with so many questions."""
     records = ({"question": f"{number} + 1?", "answer": number + 1, "check": "number"} for number in range(count))
-    lines = [json.dumps(record) for record in records]
-    (directory / "tasks.jsonl").write_text("\n".join(lines), "utf-8")
+    (directory / "tasks.jsonl").write_text("\n".join(map(json.dumps, records)), "utf-8")
     path = directory / "manifest.toml"
     path.write_text(MANIFEST)
     return path
 
 
 def test_a_node_trains_on_own_questions_alone_and_says_so(sapo: Command, model: Path, tmp_path: Path) -> None:
-    manifest = write_own(tmp_path)
-    arguments = quick(model, tmp_path / "home", "--rounds", "1", "--manifest", manifest, "--json")
+    arguments = quick(model, tmp_path / "home", "--rounds", "1", "--manifest", write_own(tmp_path), "--json")
     result = sapo(*arguments, "--set", "network=swarm").ok()
     (started,) = result.named("node_started")
     assert started["settings"]["network"] == "solo" and any("nothing is sent" in text for text in started["reasons"])
@@ -47,8 +45,7 @@ def test_a_node_trains_on_own_questions_alone_and_says_so(sapo: Command, model: 
 def test_a_large_file_may_move_but_not_change(sapo: Command, model: Path, tmp_path: Path) -> None:
     home, manifest = tmp_path / "home", write_own(tmp_path, MAX_QUESTIONS + 1)
     once = quick(model, home, "--rounds", "1", "--json")
-    result = sapo(*once, "--manifest", manifest).ok()
-    assert "nothing is shared of your 4097 questions" in result.err
+    assert "nothing is shared of your 4097 questions" in sapo(*once, "--manifest", manifest).ok().err
     (kept,) = (home / "state" / "manifests").glob("*.questions")
     (tmp_path / "tasks.jsonl").rename(tmp_path / "moved.jsonl")
     shutil.rmtree(home / "cache" / "questions")
@@ -148,8 +145,7 @@ def test_commands_follow_what_the_node_trained_on(
 ) -> None:
     manifest, home = write_own(tmp_path), tmp_path / "home"
     monkeypatch.chdir(tmp_path)
-    name = os.path.relpath(model, tmp_path)
-    first = quick(Path(name), home, "--rounds", "1", "--manifest", manifest.name)
+    first = quick(Path(os.path.relpath(model, tmp_path)), home, "--rounds", "1", "--manifest", manifest.name)
     digest = load_manifest(manifest).digest
     run(first, tmp_path).ok()
     # What the file says from now on is another manifest.
@@ -194,8 +190,7 @@ def test_list_names_shipped_manifests_and_the_one_that_is_set(invoke: Invoke, tm
     assert "* shipped  starter" in invoke("tasks", "list", *home).out
     assert invoke("config", "set", "manifest", manifest, *home).code == 0
     assert f"* file     {manifest}  own, 1 task, 20 questions of your own" in invoke("tasks", "list", *home).out
-    records = invoke("tasks", "list", "--json", *home).record["manifests"]
-    (used,) = [record for record in records if record["used"]]
+    (used,) = [record for record in invoke("tasks", "list", "--json", *home).record["manifests"] if record["used"]]
     assert used["from"] == "file" and used["own_questions"] == 20
 
 

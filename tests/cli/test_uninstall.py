@@ -175,8 +175,7 @@ def test_a_backup_moves_the_identity_to_another_home(invoke: Invoke, home: Path,
     told = invoke("identity", "backup", file, "--home", home)
     assert told.code == 0 and told.out == f"{file}\n" and stat.S_IMODE(file.stat().st_mode) == 0o600
     assert secret_of(home) not in file.read_bytes() and secret_of(home).hex().encode() not in file.read_bytes()
-    restored = invoke("identity", "restore", file, "--home", other)
-    assert restored.code == 0 and secret_of(other) == secret_of(home)
+    assert invoke("identity", "restore", file, "--home", other).code == 0 and secret_of(other) == secret_of(home)
     identity = Paths.default(other).identity
     assert stat.S_IMODE(identity.stat().st_mode) == 0o600 and os.listdir(identity.parent).count("identity") == 1
     assert_refused(invoke("identity", "backup", file, "--home", home), 1, "exists", "--force")

@@ -51,9 +51,8 @@ def invited(tmp_path: Path) -> Path:
 
 def keep(home: Path, *manifests: Manifest) -> None:
     """Keep manifests as a node does that fetched them."""
-    membership = Membership(Paths.default(home).state)
     for manifest in manifests:
-        membership.keep_manifest(manifest.to_bytes(), bytes.fromhex(manifest.digest))
+        Membership(Paths.default(home).state).keep_manifest(manifest.to_bytes(), bytes.fromhex(manifest.digest))
 
 
 def limit(home: Path, **flags: object) -> tuple[int, str]:
@@ -125,8 +124,7 @@ def test_without_a_manifest_it_says_how_to_get_it(doctor: Any, invoke: Invoke, i
     with pytest.raises(NoNodeError, match="own-sums is not here yet; start `sapo run`"):
         workspace.require_manifest()
     for command in ("eval", "chat"):
-        result = invoke(command, "--home", invited, "--model", model)
-        assert_refused(result, 3, "own-sums is not here yet", "sapo run")
+        assert_refused(invoke(command, "--home", invited, "--model", model), 3, "own-sums is not here yet", "sapo run")
     Paths.default(invited).config.mkdir(exist_ok=True)
     Paths.default(invited).config_file.write_text('network = "solo"\n')
     checks = doctor(invited, "--model", model)
@@ -187,8 +185,7 @@ def test_commands_look_elsewhere_as_the_settings_say(
 
 def test_a_manifest_of_a_swarm_can_be_named(invited: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep(invited, INVITED)
-    other = Swarm.of(NINE)
-    Membership(Paths.default(invited).state).join(other)
+    Membership(Paths.default(invited).state).join(Swarm.of(NINE))
 
     def manifest_named(name: str) -> Manifest | None:
         return open_workspace(invited, {"manifest": name}).manifest

@@ -40,9 +40,8 @@ def stages() -> dict[str, list[tuple[str, str]]]:
 def test_a_container_runs_a_command_that_exists_and_not_as_root(stage: str) -> None:
     instructions = stages()[stage]
     values = dict(instructions)
-    assert values["USER"] == "10001" and instructions.index(("USER", "10001")) > max(
-        index for index, (name, _) in enumerate(instructions) if name == "RUN"
-    )
+    last_run = max(index for index, (name, _) in enumerate(instructions) if name == "RUN")
+    assert values["USER"] == "10001" and instructions.index(("USER", "10001")) > last_run
     command = json.loads(values["ENTRYPOINT"]) + json.loads(values["CMD"])
     options = {option for parameter in COMMANDS[" ".join(command[:2])].params for option in parameter.opts}
     assert {word for word in command[2:] if word.startswith("--")} <= options
@@ -55,9 +54,9 @@ def test_a_container_is_made_of_files_that_exist() -> None:
     for name, value in stages()["wheels"]:
         if name == "COPY":
             assert all((ROOT / source).exists() for source in value.split()[:-1]), value
-    kinds = re.findall(r"wheels\.py --to /wheels *(.*)", (PACKAGING / "Dockerfile").read_text())
-    assert kinds and all(f"\n{kind} " in (PACKAGING / "wheels.py").read_text() for kind in kinds[0].split())
     text = (PACKAGING / "Dockerfile").read_text()
+    kinds = re.findall(r"wheels\.py --to /wheels *(.*)", text)
+    assert kinds and all(f"\n{kind} " in (PACKAGING / "wheels.py").read_text() for kind in kinds[0].split())
     variables = set(re.findall(rf"{PREFIX}[A-Z_]+", text)) - OTHER_VARIABLES
     assert {name.removeprefix(PREFIX).lower() for name in variables} <= set(SETTINGS)
 

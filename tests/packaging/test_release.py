@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 
 from tests.packaging.script import ROOT, load_script
 
+PINNED = re.compile(r"^([\w.-]+)==([^\s;]+)", re.MULTILINE)
 CHANGES = "# Changes\n\n## [Unreleased]\n\n### Added\n\n- A thing.\n\n## [0.0.9] - 2026-01-01\n\n- Older.\n"
 
 
@@ -77,7 +78,7 @@ def test_files_are_of_a_tag_and_join_none_of_an_earlier_attempt(release: Any, tr
 
 
 def test_the_changelog_of_this_tree_can_be_released(release: Any) -> None:
-    notes, changes = release.prepared("99.0.0", [], (ROOT / "CHANGELOG.md").read_text("utf-8"))
+    notes, changes = release.prepared("99.0.0", [], read("CHANGELOG.md"))
     assert len(notes) > 1000 and "## [99.0.0]" in changes
 
 
@@ -88,17 +89,14 @@ def test_licences_and_hashes_name_what_is_required() -> None:
     names = {canonicalize_name(Requirement(line).name) for line in lines} - {"sapo-edge"}
     table = {canonicalize_name(name) for name in re.findall(r"^\| (\S+) \|", read("THIRD_PARTY.md"), re.MULTILINE)}
     assert names - table == set(), "run packaging/third_party.py"
-    lock = {
-        canonicalize_name(name)
-        for name in re.findall(r"^([\w.-]+)==", read("packaging/requirements.lock"), re.MULTILINE)
-    }
-    assert names - lock == {"torch"}, "run packaging/lock.sh"
-    constraints = {line for line in read("constraints.txt").lower().splitlines() if "==" in line}
-    locked = re.findall(r"^[\w.-]+==[^\s;]+", read("packaging/requirements.lock"), re.MULTILINE)
-    known = {canonicalize_name(line.partition("==")[0]): line.partition("==")[2] for line in constraints}
-    for line in locked:
-        name, _, version = line.partition("==")
-        assert known.get(canonicalize_name(name), version) == version, "run packaging/lock.sh"
+    locked, constraints = (
+        [(canonicalize_name(name), version) for name, version in re.findall(PINNED, read(file))]
+        for file in ("packaging/requirements.lock", "constraints.txt")
+    )
+    known = dict(constraints)
+    assert names - dict(locked).keys() == {"torch"}, "run packaging/lock.sh"
+    for name, version in locked:
+        assert known.get(name, version) == version, f"{name}: run packaging/lock.sh"
 
 
 def read(name: str) -> str:
@@ -123,11 +121,9 @@ def test_each_step_calls_what_is_there(workflow: Path) -> None:
             # Of the release, and there alone.
             assert workflow.name == "release.yml"
         elif "make" in words:
-            target = words[words.index("make") + 1]
-            assert f"\n{target}:" in (ROOT / "Makefile").read_text(), command
+            assert f"\n{words[words.index('make') + 1]}:" in read("Makefile"), command
         elif "-m" in words:
-            module = ROOT / words[words.index("-m") + 1].replace(".", "/")
-            assert (module / "__main__.py").exists(), command
+            assert (ROOT / words[words.index("-m") + 1].replace(".", "/") / "__main__.py").exists(), command
         else:
             assert any((ROOT / word).is_file() for word in words), command
 

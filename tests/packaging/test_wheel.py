@@ -25,9 +25,8 @@ VERSION = "1.2.3"
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the tree at a tag: a build leaves files behind."""
     copy = tmp_path_factory.mktemp("tree") / "copy"
-    ignored = shutil.ignore_patterns("__pycache__")
     for name in ("sapo_edge", "backends", "tui"):
-        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
+        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
     git = ("git", "-c", "user.name=somebody", "-c", "user.email=some@body")
@@ -43,7 +42,6 @@ def sdist(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(source: Path, directory: Path) -> Path:
-    """The wheel of sources."""
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
     command = [*pip, "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", str(source)]
     built = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=200, check=False)
@@ -80,10 +78,8 @@ def installed(wheel_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def run_installed(installed: Path, directory: Path, *command: str) -> str:
     """What a command of the virtual environment prints, in a directory outside the repository."""
-    result = subprocess.run(
-        [str(installed / command[0]), *command[1:]],
-        cwd=directory, env=outside(directory), capture_output=True, text=True, timeout=100, check=False,
-    )  # fmt: skip
+    command = (str(installed / command[0]), *command[1:])
+    result = subprocess.run(command, cwd=directory, env=outside(directory), capture_output=True, text=True, timeout=100)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -115,12 +111,12 @@ print(*(load_manifest(name).name for name in shipped_manifests()))
 def test_it_holds_every_module_of_the_tree_once_and_the_files_beside_them(wheel: list[str]) -> None:
     (record,) = {name.split("/")[0] for name in wheel} - {"sapo_edge"}
     assert record.startswith("sapo_edge-") and record.endswith(".dist-info"), "its only top level is ours"
-    expected = set()
-    for name, top in SOURCES.items():
-        for path in top.rglob("*.py"):
-            parts = path.relative_to(top).parts
-            if not (name == "sapo_edge" and parts[0] in LINKS):
-                expected.add("/".join((*name.split("."), *parts)))
+    files = [(name, path.relative_to(top)) for name, top in SOURCES.items() for path in top.rglob("*.py")]
+    expected = {
+        "/".join((*name.split("."), *path.parts))
+        for name, path in files
+        if name != "sapo_edge" or path.parts[0] not in LINKS
+    }
     modules = [name for name in wheel if name.endswith(".py")]
     assert set(modules) == expected and len(modules) == len(expected)
     beside = ("py.typed", "cli/web/page.html", "swarm/codes/words.txt", "service/templates/sapo-edge.service")
@@ -133,8 +129,7 @@ def test_it_holds_every_module_of_the_tree_once_and_the_files_beside_them(wheel:
 def test_a_wheel_of_a_clone_is_that_of_the_sdist(tree: Path, wheel_file: Path, tmp_path: Path) -> None:
     cloned = build(tree, tmp_path)
     assert cloned.name == wheel_file.name
-    held, other = (set(zipfile.ZipFile(file).namelist()) for file in (cloned, wheel_file))
-    assert held == other
+    assert set(zipfile.ZipFile(cloned).namelist()) == set(zipfile.ZipFile(wheel_file).namelist())
 
 
 def test_the_installed_commands_work(installed: Path, tmp_path: Path) -> None:
@@ -157,8 +152,7 @@ def test_the_installed_app_is_served_as_a_page(installed: Path, tmp_path: Path) 
     with subprocess.Popen(command, cwd=tmp_path, env=outside(tmp_path), stdout=subprocess.PIPE, text=True) as serving:
         try:
             assert serving.stdout is not None
-            address = serving.stdout.readline().strip()
-            with urllib.request.urlopen(address, timeout=20) as page:
+            with urllib.request.urlopen(serving.stdout.readline().strip(), timeout=20) as page:
                 assert b"<title>sapo</title>" in page.read()
             serving.send_signal(signal.SIGTERM)
             assert serving.wait(20) == 0

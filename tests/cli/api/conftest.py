@@ -155,5 +155,4 @@ def serve(home: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def api(serve: Serving) -> Api:
-    """A server with the tiny model."""
     return serve()

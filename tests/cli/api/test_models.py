@@ -94,8 +94,7 @@ def test_a_better_checkpoint_answers_the_next_question_and_a_damaged_one_is_told
     assert after != before and after == answer(api, CHAT, better.directory)
     assert any("first answers with its adapter of round 20" in text for text in api.said)
 
-    damaged = put(checkpoints, better, 21, 1.5)
-    with (damaged.directory / "adapter_model.safetensors").open("r+b") as file:
+    with (put(checkpoints, better, 21, 1.5).directory / "adapter_model.safetensors").open("r+b") as file:
         file.truncate(100)
     for _ in range(2):
         assert api.chat("first-chat").text == after

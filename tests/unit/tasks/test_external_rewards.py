@@ -34,6 +34,7 @@ IN_WORDS = TaskSource(
 )
 TEXTS = answers((RIGHT, f"<answer>{RIGHT}</answer>", f"<answer>{RIGHT}", f"<answer>{RIGHT}1</answer>"))
 LIMITS = st.one_of(st.integers(1, 40), st.integers(41, 9000))
+Received = Callable[[str, bool, int], tuple[float, str]]
 
 for_every_text = settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -44,9 +45,6 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchPolicy]:
     policy = TorchPolicy(opening(path, trainable=False))
     yield policy
     policy.close()
-
-
-Received = Callable[[str, bool, int], tuple[float, str]]
 
 
 @pytest.fixture(scope="module", params=[SOURCE, IN_WORDS], ids=["tags", "number"])
@@ -61,8 +59,7 @@ def received(policy: TorchPolicy, source: TaskSource) -> Received:
 
     def receive(text: str, ended: bool, limit: int) -> tuple[float, str]:
         # A second answer gives the group an advantage whatever the first one earns.
-        wrong = 1.0 - source.score(TASK, text)
-        other = Answer(f"<answer>{RIGHT if wrong else 'x'}</answer>", True)
+        other = Answer(f"<answer>{RIGHT if source.score(TASK, text) != 1.0 else 'x'}</answer>", True)
         rollout = Rollout(TASK.ref, TASK.question, RIGHT, (Answer(text, ended), other), "other", 1, 1, 1.0)
         scorer = ExternalScorer(source, lambda text, ended: policy.cut(text, ended, limit))
         scored = scorer(rollout, 8)
@@ -116,7 +113,4 @@ def test_an_inversion_is_impossible(source: TaskSource, received: Received, text
     reward, trained = received(text, True, limit)
     if reward == 1.0:
         assert trained.count(STOP_TEXT) <= 1
-        if source is SOURCE:
-            assert source.score(TASK, trained[trained.rindex(OPEN_TAG) :]) == 1.0
-        else:
-            assert source.score(TASK, trained) == 1.0
+        assert source.score(TASK, trained[trained.rindex(OPEN_TAG) :] if source is SOURCE else trained) == 1.0

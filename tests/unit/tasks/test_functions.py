@@ -46,8 +46,7 @@ def test_a_function_sees_question_expected_answer_and_the_whole_completion() -> 
 def test_one_is_right_and_less_is_a_reward_alone(given: float, right: bool) -> None:
     source = judged_by(lambda *_: given)
     task = source.held_out("test", 1)[0]
-    assert source.judge(task, "x").right is right
-    assert source.score(task, "x") == float(given)
+    assert source.judge(task, "x").right is right and source.score(task, "x") == float(given)
 
 
 @pytest.mark.parametrize(

@@ -17,26 +17,19 @@ from sapo_edge.tasks.manifest import TaskEntry
 from sapo_edge.tasks.skills.home import LANGUAGES, Home
 
 
-def data(code: str) -> dict[str, Any]:
-    file = resources.files("sapo_edge.tasks.skills").joinpath("data", f"{code}.json")
-    content: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    return content
-
-
 @pytest.mark.parametrize("code", LANGUAGES)
 def test_parts_share_no_sentence_and_no_name(code: str) -> None:
-    content = data(code)
+    file = resources.files("sapo_edge.tasks.skills") / f"data/{code}.json"
+    content: dict[str, Any] = json.loads(file.read_text("utf-8"))
     sentences: list[set[str]] = [set(), set(), set()]
     for _, part, _, _, texts in content["templates"]:
         # Without what their slots agree with.
         sentences[part] |= {re.sub(r"\{(\w+)=\w+/[^}]*\}", r"{\1}", text) for text in texts}
     names = [{name for kind in content["names"].values() for _, name in kind[part]} for part in range(3)]
     for one, other in ((0, 1), (0, 2), (1, 2)):
-        assert not sentences[one] & sentences[other]
-        assert not names[one] & names[other]
+        assert not sentences[one] & sentences[other] and not names[one] & names[other]
     intents = [{row[0] for row in content["templates"] if row[1] == part} for part in range(3)]
-    assert intents[1] | intents[2] <= intents[0]
-    assert len(intents[2]) >= len(intents[0]) / 2
+    assert intents[1] | intents[2] <= intents[0] and len(intents[2]) >= len(intents[0]) / 2
 
 
 def test_languages_are_checked() -> None:

@@ -47,54 +47,28 @@ def watched() -> Iterator[list[str]]:
 
 
 def hostile(sentinel: Path) -> list[str]:
-    """Texts that must score nothing and have no effect."""
     code = f"__import__('os').system('touch {sentinel}')"
     inner = [
-        code,
-        f"[[{code}]]",
-        f"open({str(sentinel)!r}, 'w')",
-        f"(lambda: exec(\"open({str(sentinel)!r}, 'w')\"))()",
-        f"[x for x in ().__class__.__base__.__subclasses__()] or {code}",
-        "{}".format("{0.__class__.__init__.__globals__}"),
+        code, f"[[{code}]]", f"open({str(sentinel)!r}, 'w')", f"(lambda: exec(\"open({str(sentinel)!r}, 'w')\"))()",
+        f"[x for x in ().__class__.__base__.__subclasses__()] or {code}", "{0.__class__.__init__.__globals__}",
         "%s%n" * 50,
-        *("9**9**9**9", "1e999999999999999999", "-1e-999999999999999999", "1E+1000000", "1/0"),
-        *("nan", "sNaN", "inf", "-Infinity"),
-        *(character * 4096 for character in "9,×:a \n\0"),
-        "-" + "9" * 4095,
-        "0x" + "f" * 4000,
-        "1_0" * 1000,
-        "1/" + "9" * 4000,
-        r"\frac{" + "9" * 2000 + "}{" + "9" * 2000 + "}",
-        r"\frac" + " " * 4000 + "{",
-        "NaN" + "1" * 4000,
-        "[" * 4000,
-        "[" * 2000 + "]" * 2000,
-        "(" * 2000 + "P" + ")" * 2000,
-        "¬" * 4000 + "P",
-        "P∧" * 2000 + "P",
-        "P→(" * 1000 + "P" + ")" * 1000,
+        # Numbers.
+        "9**9**9**9", "1e999999999999999999", "-1e-999999999999999999", "1E+1000000", "1/0", "nan", "sNaN", "inf",
+        "-Infinity", "-" + "9" * 4095, "0x" + "f" * 4000, "1_0" * 1000, "1/" + "9" * 4000, "NaN" + "1" * 4000,
+        "2×" * 2000, r"\frac{" + "9" * 2000 + "}{" + "9" * 2000 + "}", r"\frac" + " " * 4000 + "{",
+        # Brackets and formulas.
+        "[" * 4000, "[" * 2000 + "]" * 2000, "{'a':" * 800, "(" * 2000 + "P" + ")" * 2000, "¬" * 4000 + "P",
+        "P∧" * 2000 + "P", "P→(" * 1000 + "P" + ")" * 1000,
         "∧".join(chr(ord("a") + position % 26) + str(position) for position in range(900)),
-        "{'a':" * 800,
-        "2×" * 2000,
-        "7\0",
-        "\ud800\udfff",
-        "\udc80" * 4000,
-        "\u202e7\u202c",
-        "\u0667\uff17",
-        "e\u0301" * 2000,
-        "\U0010ffff" * 2000,
-        "x" * 1_000_000,
-    ]
+        # Characters.
+        *(character * 4096 for character in "9,×:a \n\0"), "7\0", "\ud800\udfff", "\udc80" * 4000, "\u202e7\u202c",
+        "\u0667\uff17", "e\u0301" * 2000, "\U0010ffff" * 2000, "x" * 1_000_000,
+    ]  # fmt: skip
     outer = [
-        "",
-        "\0",
-        *(tags * 100_000 for tags in ("<answer>", "</answer>", "<answer></answer>", "</answer><answer>")),
-        "<answer>" * 60_000 + "</answer>" * 60_000,
-        "<answer>" + "x" * 1_000_000,
-        "<answer" * 100_000 + "</answer>",
-        "<" * 1_000_000,
-        code,
-    ]
+        "", "\0", *(tags * 100_000 for tags in ("<answer>", "</answer>", "<answer></answer>", "</answer><answer>")),
+        "<answer>" * 60_000 + "</answer>" * 60_000, "<answer>" + "x" * 1_000_000, "<answer" * 100_000 + "</answer>",
+        "<" * 1_000_000, code,
+    ]  # fmt: skip
     return [*outer, *(f"<answer>{text}</answer>" for text in inner)]
 
 
@@ -109,9 +83,7 @@ def test_hostile_answers_have_no_effect_and_score_nothing(generator: str, tmp_pa
             assert time.process_time() - start < SECONDS, text[:60]
             assert 0.0 <= score < 1.0, text[:60]
             SOURCE.judge(task, text)
-    assert events == []
-    assert not sentinel.exists()
-    assert SOURCE.verifier_errors == 0
+    assert events == [] and not sentinel.exists() and SOURCE.verifier_errors == 0
 
 
 def test_the_audit_hook_sees_evaluation() -> None:

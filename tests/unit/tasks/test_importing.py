@@ -32,26 +32,23 @@ def imported(records: Iterable[object], **flags: str) -> tuple[list[OwnQuestion]
     return list(importer.questions(enumerate(records, start=1), "rows")), importer.result
 
 
-@pytest.mark.parametrize(
-    ("record", "expected"),
-    [
-        ({"question": "a?", "answer": "b"}, ["a?", "b", "exact"]),
-        ({"question": " a?\r\nb? ", "answer": "b\r\n"}, ["a?\nb?", "b", "exact"]),
-        ({"question": "a?", "answer": "so it is 5+5=<<5+5=10>>10.\n#### 1,010"}, ["a?", "1,010", "number"]),
-        ({"question": "a?", "answer": "a list\n#### of words"}, ["a?", "a list\n#### of words", "exact"]),
-        ({"question": "a?", "answer": "####$ 7 \n\n"}, ["a?", "7", "number"]),
-        ({"question": "a?", "answer": "#### 7\nor so"}, ["a?", "#### 7\nor so", "exact"]),
-        ({"question": "a?", "answer": {"k": 1}}, ["a?", '{"k":1}', "json"]),
-        ({"question": "a?", "answer": [2, 3]}, ["a?", "2, 3", "set"]),
-        ({"prompt": "a?", "completion": " b"}, ["a?", "b", "exact"]),
-        ({"prompt": "a?", "answer": 4}, ["a?", "4", "number"]),
-        ({"question": "a?", "answer": False}, ["a?", "false", "exact"]),
-        ({"prompt": [SYSTEM, ASK], "completion": [SAY]}, ["Ho?", "Hm.", "exact"]),
-        ({"prompt": [ASK], "answer": "x"}, ["Ho?", "x", "exact"]),
-        ({"messages": [SYSTEM, ASK, SAY]}, ["Ho?", "Hm.", "exact"]),
-        ({"messages": [{"role": "user", "content": "first"}, SAY, ASK, SAY]}, ["Ho?", "Hm.", "exact"]),
-    ],
-)
+@pytest.mark.parametrize(("record", "expected"), [
+    ({"question": "a?", "answer": "b"}, ["a?", "b", "exact"]),
+    ({"question": " a?\r\nb? ", "answer": "b\r\n"}, ["a?\nb?", "b", "exact"]),
+    ({"question": "a?", "answer": "so it is 5+5=<<5+5=10>>10.\n#### 1,010"}, ["a?", "1,010", "number"]),
+    ({"question": "a?", "answer": "a list\n#### of words"}, ["a?", "a list\n#### of words", "exact"]),
+    ({"question": "a?", "answer": "####$ 7 \n\n"}, ["a?", "7", "number"]),
+    ({"question": "a?", "answer": "#### 7\nor so"}, ["a?", "#### 7\nor so", "exact"]),
+    ({"question": "a?", "answer": {"k": 1}}, ["a?", '{"k":1}', "json"]),
+    ({"question": "a?", "answer": [2, 3]}, ["a?", "2, 3", "set"]),
+    ({"prompt": "a?", "completion": " b"}, ["a?", "b", "exact"]),
+    ({"prompt": "a?", "answer": 4}, ["a?", "4", "number"]),
+    ({"question": "a?", "answer": False}, ["a?", "false", "exact"]),
+    ({"prompt": [SYSTEM, ASK], "completion": [SAY]}, ["Ho?", "Hm.", "exact"]),
+    ({"prompt": [ASK], "answer": "x"}, ["Ho?", "x", "exact"]),
+    ({"messages": [SYSTEM, ASK, SAY]}, ["Ho?", "Hm.", "exact"]),
+    ({"messages": [{"role": "user", "content": "first"}, SAY, ASK, SAY]}, ["Ho?", "Hm.", "exact"]),
+])  # fmt: skip
 def test_rows_of_every_form_are_understood(record: dict[str, Any], expected: list[str]) -> None:
     (question,), _ = imported([record])
     assert [question.question, question.answer, question.check_name] == expected

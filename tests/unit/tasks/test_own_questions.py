@@ -21,14 +21,7 @@ from sapo_edge.errors import ManifestError
 from sapo_edge.rollout import TaskRef
 from sapo_edge.tasks.checks import Calls, Choice, Exact, Json, Lines, Matches, Number, Pattern, Set, compile_pattern
 from sapo_edge.tasks.library import library_version
-from sapo_edge.tasks.manifest import (
-    MAX_MANIFEST_BYTES,
-    Manifest,
-    TaskEntry,
-    load_manifest,
-    shipped_manifests,
-    shipped_name,
-)
+from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.question_data import QuestionData
 from sapo_edge.tasks.question_file import MAX_HELD, MAX_MISTAKES, find_mistakes_in, read_questions, scan_questions
 from sapo_edge.tasks.question_table import read_rows
@@ -37,17 +30,6 @@ from sapo_edge.tasks.source import TaskSource
 from tests.defences.defence import fails_without
 
 MANIFEST = 'name = "own"\n[[tasks]]\nname = "mine"\nquestions = "tasks.jsonl"\n'
-SHIPPED = {
-    "arithmetic": "40c0cf73194dc0282877f0c29699d0ce64e48b299216f3456f355a27f88b541c",
-    "extract": "b9918d168485c7c0818fcedcc2602c6b7e15d60d7f6935fbe1e14b6a587a23a0",
-    "home": "985c67f9603a8248751787b3bb69ddb2a96bbf0a776d004b524bb1d8d2510d38",
-    "reasoning-gym-nine": "1c198decdfed1335285c06cca928fe3d4e65c71db34ef5d1aef0257bcbfce050",
-    "starter": "1822947f6c3245b5d7f5c6ed49ea77875ab07aa272a095bf73d61ac60ea8ce56",
-    "starter-1": "0b6d1d9c8d0bb92564e3e6e6999e3ff1d8234f615a7f57a04cb6be54ffb12b82",
-    "starter-2": "a0d2871f81a76f0c4832cb0ec169203d63742eefcb19e3dd6be7fbea461edc7e",
-    "tools": "91c63e36e6153d5eb05a396c0202be478a8da49a62cd4a080c820b1e1a0f925a",
-}
-"""Digests from before manifests could have own questions."""
 ONE_OF_EACH: tuple[dict[str, Any], ...] = (
     {"question": "Say hi.", "answer": "hi"},
     {"question": "Say Hi there.", "answer": "hi there", "check": "exact", "fold": True},
@@ -75,13 +57,6 @@ def plain(count: int, split: str = "") -> tuple[OwnQuestion, ...]:
     return tuple(OwnQuestion(f"Question {split}{number}?", str(number), split=split) for number in range(count))
 
 
-def test_the_shipped_manifests_keep_their_digests() -> None:
-    assert {name: load_manifest(name).digest for name in shipped_manifests()} == SHIPPED
-    # That of earlier states.
-    assert shipped_name(SHIPPED["starter-1"]) == "starter-1" and load_manifest("starter-1").name == "starter"
-    assert shipped_name("0" * 64) is None
-
-
 def test_questions_are_part_of_the_bytes_and_of_the_digest(tmp_path: Path) -> None:
     path = write(tmp_path, *ONE_OF_EACH)
     manifest = load_manifest(path)
@@ -105,41 +80,38 @@ def test_questions_are_part_of_the_bytes_and_of_the_digest(tmp_path: Path) -> No
 @fails_without(
     "tasks/checks.py", 'check_text("pattern", self.pattern, MAX_PATTERN_BYTES)', 'check_text("pattern", self.pattern)'
 )
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{", "is not valid JSON"),
-        pytest.param("[" * 100_000, "is not valid JSON", id="deep"),
-        ("\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "is not valid JSON"),
-        ("3", "is not an object"),
-        ({"question": "?"}, "it has no answer"),
-        ({"question": " \n", "answer": "1"}, "question is empty"),
-        ({"question": "?", "answer": " "}, "answer is empty"),
-        ({"question": "?", "answer": None}, "answer is not text"),
-        ({"question": "?", "answer": True}, "answer is not text"),
-        ({"question": "\x1b[2J", "answer": "1"}, "control characters"),
-        ({"question": "x" * 4097, "answer": "1"}, "question has 4097 bytes"),
-        ({"question": "?", "answr": "1"}, "unknown key answr"),
-        pytest.param({"k" * 9000: 1}, "unknown key 'kkk", id="a long key"),
-        ({"question": "?", "answer": "1", "check": "\x1b[2J"}, "is not known"),
-        ({"question": "?", "answer": "1", "check": "eval"}, "check eval is not known"),
-        ({"question": "?", "answer": "1", "check": [1]}, "is not known"),
-        ({"question": "?", "answer": "1", "split": "dev"}, "split is not known"),
-        ({"question": "?", "answer": "1", "tolerance": 1}, "tolerance is not an option of check exact"),
-        ({"question": "?", "answer": "one", "check": "number"}, "answer is not a number"),
-        ({"question": "?", "answer": "1", "check": "number", "tolerance": -1}, "tolerance is out of bounds"),
-        ({"question": "?", "answer": "C", "check": "choice", "choices": ["A", "B"]}, "not one of its choices"),
-        ({"question": "?", "answer": "A", "check": "choice", "choices": ["A", "(a)"]}, "two choices are equal"),
-        ({"question": "?", "answer": "A", "check": "choice"}, "choices is missing"),
-        ({"question": "?", "answer": [], "check": "set"}, "answer has 0 items"),
-        ({"question": "?", "answer": ["a,b"], "check": "set"}, "has a comma"),
-        ({"question": "?", "answer": [["a"]], "check": "set"}, "is not text"),
-        ({"question": "?", "answer": "", "check": "regex", "pattern": "("}, "pattern is not valid"),
-        ({"question": "?", "answer": "", "check": "regex", "pattern": r"(a)\1"}, "pattern is not valid"),
-        ({"question": "?", "answer": "", "check": "regex", "pattern": r"\pL{50}"}, "too much memory"),
-        ({"question": "?", "answer": "", "check": "regex", "pattern": "x" * 257}, "pattern has 257 bytes"),
-    ],
-)
+@pytest.mark.parametrize(("line", "message"), [
+    ("{", "is not valid JSON"),
+    pytest.param("[" * 100_000, "is not valid JSON", id="deep"),
+    ("\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), "is not valid JSON"),
+    ("3", "is not an object"),
+    ({"question": "?"}, "it has no answer"),
+    ({"question": " \n", "answer": "1"}, "question is empty"),
+    ({"question": "?", "answer": " "}, "answer is empty"),
+    ({"question": "?", "answer": None}, "answer is not text"),
+    ({"question": "?", "answer": True}, "answer is not text"),
+    ({"question": "\x1b[2J", "answer": "1"}, "control characters"),
+    ({"question": "x" * 4097, "answer": "1"}, "question has 4097 bytes"),
+    ({"question": "?", "answr": "1"}, "unknown key answr"),
+    pytest.param({"k" * 9000: 1}, "unknown key 'kkk", id="a long key"),
+    ({"question": "?", "answer": "1", "check": "\x1b[2J"}, "is not known"),
+    ({"question": "?", "answer": "1", "check": "eval"}, "check eval is not known"),
+    ({"question": "?", "answer": "1", "check": [1]}, "is not known"),
+    ({"question": "?", "answer": "1", "split": "dev"}, "split is not known"),
+    ({"question": "?", "answer": "1", "tolerance": 1}, "tolerance is not an option of check exact"),
+    ({"question": "?", "answer": "one", "check": "number"}, "answer is not a number"),
+    ({"question": "?", "answer": "1", "check": "number", "tolerance": -1}, "tolerance is out of bounds"),
+    ({"question": "?", "answer": "C", "check": "choice", "choices": ["A", "B"]}, "not one of its choices"),
+    ({"question": "?", "answer": "A", "check": "choice", "choices": ["A", "(a)"]}, "two choices are equal"),
+    ({"question": "?", "answer": "A", "check": "choice"}, "choices is missing"),
+    ({"question": "?", "answer": [], "check": "set"}, "answer has 0 items"),
+    ({"question": "?", "answer": ["a,b"], "check": "set"}, "has a comma"),
+    ({"question": "?", "answer": [["a"]], "check": "set"}, "is not text"),
+    ({"question": "?", "answer": "", "check": "regex", "pattern": "("}, "pattern is not valid"),
+    ({"question": "?", "answer": "", "check": "regex", "pattern": r"(a)\1"}, "pattern is not valid"),
+    ({"question": "?", "answer": "", "check": "regex", "pattern": r"\pL{50}"}, "too much memory"),
+    ({"question": "?", "answer": "", "check": "regex", "pattern": "x" * 257}, "pattern has 257 bytes"),
+])  # fmt: skip
 def test_errors_name_file_and_line(tmp_path: Path, line: object, message: str) -> None:
     path = write(tmp_path, ONE_OF_EACH[0], "", line)
     with pytest.raises(ManifestError) as caught:
@@ -170,10 +142,9 @@ def table(path: Path, records: Sequence[Mapping[str, Any]], delimiter: str = ","
     return path
 
 
-@pytest.mark.parametrize(
-    ("delimiter", "ending", "within"),
-    [(",", "\r\n", "\n"), (";", "\r\n", "\r\n"), ("\t", "\n", "\n"), (",", "\r", "\r")],
-)
+@pytest.mark.parametrize(("delimiter", "ending", "within"), [
+    (",", "\r\n", "\n"), (";", "\r\n", "\r\n"), ("\t", "\n", "\n"), (",", "\r", "\r"),
+])  # fmt: skip
 def test_a_table_has_the_questions_that_lines_of_json_have(
     tmp_path: Path, delimiter: str, ending: str, within: str
 ) -> None:
@@ -205,25 +176,17 @@ def test_a_table_has_the_questions_that_lines_of_json_have(
     (b'"question,answer\nHow?,2\n', "line 1 is not valid CSV"),
     (b"question;answer\r\nWh\xff?;1\r\n", "is not UTF-8"),
     (b"question,answer,check,tolerance\nWhy?,1,number,much\n", "line 2: tolerance is not"),
-    (b"question,answer,notes\nWhy?,1,mine\n", "line 2: unknown key notes"),
+    (b"question,answer,notes\nWhy?,1,mine\n", "line 2: unknown key notes; leave it out"),
+    (b"question,answer,check,choices\nA or B?,A,choice,A;B\n", r"line 2: choices is not .*; .* with \| between them"),
     (b"question,answer,Question \nWhy?,1,How?\n", "has two columns of one name"),
     (b"question,answer\n" + b"a" * 200_000 + b",1\n", "is not valid CSV: field larger"),
 ])  # fmt: skip
-def test_errors_of_a_table_name_its_lines(tmp_path: Path, content: bytes, message: str) -> None:
+def test_errors_of_a_table_name_its_lines_and_a_remedy(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "tasks.csv").write_bytes(content)
     with pytest.raises(ManifestError, match=message) as caught:
         list(read_questions(tmp_path / "tasks.csv"))
-    assert caught.value.remedy
-
-
-@pytest.mark.parametrize(("content", "remedy"), [
-    ("question,answer,notes\nWhy?,1,mine\n", "leave it out"),
-    ("question,answer,check,choices\nA or B?,A,choice,A;B\n", "with | between"),
-])  # fmt: skip
-def test_what_spreadsheets_have_besides_is_told_its_remedy(tmp_path: Path, content: str, remedy: str) -> None:
-    (tmp_path / "tasks.csv").write_text(content)
-    (mistake,) = find_mistakes_in(tmp_path / "tasks.csv")
-    assert remedy in mistake.remedy
+    mistakes = [] if message == "has no questions" else [str(caught.value)]
+    assert caught.value.remedy and [str(mistake) for mistake in find_mistakes_in(tmp_path / "tasks.csv")] == mistakes
 
 
 @settings(max_examples=60)
@@ -379,24 +342,13 @@ def test_an_entry_has_so_many_questions_at_most() -> None:
 @fails_without("tasks/checks.py", "Real(0.0, MAX_TOLERANCE, 0.0)", "Real(0.0, 1e300, 0.0)")
 @fails_without("tasks/texts.py", "\\x9f\\ud800-\\udfff]", "\\x9f]")
 @fails_without("tasks/texts.py", 'len(text.encode("utf-8"))', "len(text)")
-@pytest.mark.parametrize(
-    ("answer", "check", "value"),
-    [
-        ("1", "regex", "x" * 257),
-        ("1", "choice", [str(number) for number in range(27)]),
-        ("1", "choice", ["1", "2" * 257]),
-        (", ".join(str(number) for number in range(65)), "set", None),
-        ("1", "number", 1e13),
-        ("1" * 4097, "exact", False),
-        ("\u00e9" * 2049, "exact", False),
-        ("\ud800", "exact", False),
-        ("\x1b[2J", "exact", False),
-        ("1", "exact", 1),
-        ("a", "matches", ["!b", *"a" * 64]),
-        ("1" * 41, "number", None),
-        ("1e9999", "number", None),
-    ],
-)
+@pytest.mark.parametrize(("answer", "check", "value"), [
+    ("1", "regex", "x" * 257), ("1", "choice", [str(number) for number in range(27)]),
+    ("1", "choice", ["1", "2" * 257]), (", ".join(str(number) for number in range(65)), "set", None),
+    ("1", "number", 1e13), ("1" * 4097, "exact", False), ("\u00e9" * 2049, "exact", False), ("\ud800", "exact", False),
+    ("\x1b[2J", "exact", False), ("1", "exact", 1), ("a", "matches", ["!b", *"a" * 64]), ("1" * 41, "number", None),
+    ("1e9999", "number", None),
+])  # fmt: skip
 def test_a_strangers_questions_are_bounded(answer: str, check: str, value: object) -> None:
     assert OwnQuestion.from_list(["?", "1", "", "exact", False]) == OwnQuestion("?", "1")
     with pytest.raises(ManifestError):
@@ -435,27 +387,23 @@ def test_worked_examples_are_neither_trained_on_nor_held_out(tmp_path: Path) -> 
 def test_a_worked_example_that_the_manifest_itself_has_is_not_asked_either(tmp_path: Path) -> None:
     records = [{"question": f"{number}?", "answer": str(number)} for number in range(20)]
     examples = "".join(f'[[examples]]\nquestion = "{number}?"\nanswer = "{number}"\n' for number in range(8))
-    source = TaskSource(load_manifest(write(tmp_path, *records, manifest=MANIFEST + examples)))
-    split = source.own["mine"]
+    split = TaskSource(load_manifest(write(tmp_path, *records, manifest=MANIFEST + examples))).own["mine"]
     assert {question.question for part in split for question in part} == {f"{number}?" for number in range(8, 20)}
     with pytest.raises(ManifestError, match="no question to train on"):
         TaskSource(load_manifest(write(tmp_path, *records[:8], manifest=MANIFEST + examples)))
 
 
-@pytest.mark.parametrize(
-    ("check", "expected", "right", "wrong"),
-    [
-        (Exact(), "Paris", ["Paris"], ["paris", "Paris.", ""]),
-        (Exact(fold=True), "New  York", ["new york", "NEW\nYORK"], ["newyork", ""]),
-        (Number(), "1000", ["1000", "1,000", "1000.0", "1e3", "+1000"], ["1001", "1,00", "1000 km", "", "nan", "inf"]),
-        (Number(0.3), "1", ["1.3", "0.7"], ["1.30001", "1e400", "9" * 5000]),
-        (Number(), "12345678901234567890", ["12345678901234567890"], ["12345678901234567891"]),
-        (Choice(("A", "B")), "B", ["B", "b", "(B)", "B.", "**B**"], ["A", "A B", "Banana", ""]),
-        (Set(), "a, b c", ["b  c,A", "a,b c,a"], ["a", "a,b c,d", ""]),
-        (Pattern(r"\d{4}"), "2026", ["1999"], ["199", "19999", "1999\n", ""]),
-        (Pattern("("), "x", [], ["x", "("]),
-    ],
-)
+@pytest.mark.parametrize(("check", "expected", "right", "wrong"), [
+    (Exact(), "Paris", ["Paris"], ["paris", "Paris.", ""]),
+    (Exact(fold=True), "New  York", ["new york", "NEW\nYORK"], ["newyork", ""]),
+    (Number(), "1000", ["1000", "1,000", "1000.0", "1e3", "+1000"], ["1001", "1,00", "1000 km", "", "nan", "inf"]),
+    (Number(0.3), "1", ["1.3", "0.7"], ["1.30001", "1e400", "9" * 5000]),
+    (Number(), "12345678901234567890", ["12345678901234567890"], ["12345678901234567891"]),
+    (Choice(("A", "B")), "B", ["B", "b", "(B)", "B.", "**B**"], ["A", "A B", "Banana", ""]),
+    (Set(), "a, b c", ["b  c,A", "a,b c,a"], ["a", "a,b c,d", ""]),
+    (Pattern(r"\d{4}"), "2026", ["1999"], ["199", "19999", "1999\n", ""]),
+    (Pattern("("), "x", [], ["x", "("]),
+])  # fmt: skip
 def test_a_check_accepts_what_is_right_and_nothing_else(
     check: Any, expected: str, right: list[str], wrong: list[str]
 ) -> None:

@@ -32,22 +32,15 @@ def questions(path: Path) -> list[OwnQuestion]:
 
 def test_a_table_of_our_keys_says_what_a_line_of_json_says(tmp_path: Path) -> None:
     table = {
-        "id": [7, 8, 9, 10],
-        "question": ["Say hi.", "Pi?", "Which?", "Primes?"],
-        "answer": ["hi", "3.14", "B", "2, 3"],
-        "check": [None, "number", "choice", "set"],
-        "tolerance": [None, 0.01, None, None],
-        "choices": [None, None, ["A", "B"], None],
-        "split": ["test", None, "train", None],
-    }
+        "id": [7, 8, 9, 10], "question": ["Say hi.", "Pi?", "Which?", "Primes?"], "answer": ["hi", "3.14", "B", "2, 3"],
+        "check": [None, "number", "choice", "set"], "tolerance": [None, 0.01, None, None],
+        "choices": [None, None, ["A", "B"], None], "split": ["test", None, "train", None],
+    }  # fmt: skip
     path = write(tmp_path / "own.parquet", table)
-    read = [question.as_list() for question in questions(path)]
-    assert read == [
-        ["Say hi.", "hi", "test", "exact", False],
-        ["Pi?", "3.14", "", "number", 0.01],
-        ["Which?", "B", "train", "choice", ["A", "B"]],
-        ["Primes?", "2, 3", "", "set", None],
-    ]
+    assert [question.as_list() for question in questions(path)] == [
+        ["Say hi.", "hi", "test", "exact", False], ["Pi?", "3.14", "", "number", 0.01],
+        ["Which?", "B", "train", "choice", ["A", "B"]], ["Primes?", "2, 3", "", "set", None],
+    ]  # fmt: skip
     manifest = tmp_path / "manifest.toml"
     manifest.write_text('name = "own"\n[[tasks]]\nname = "mine"\nquestions = "own.parquet"\n')
     assert Manifest.read(manifest).own_questions == Manifest.read(path).own_questions == 4

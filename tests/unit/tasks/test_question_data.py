@@ -21,14 +21,7 @@ from sapo_edge.swarm.joining.membership import Membership
 from sapo_edge.tasks import question_data, question_file
 from sapo_edge.tasks.checks import Choice, Exact, Number
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
-from sapo_edge.tasks.question_data import (
-    KEEP_SECONDS,
-    MAX_DATA_BYTES,
-    MAX_DATA_QUESTIONS,
-    QuestionData,
-    open_questions,
-    write_questions,
-)
+from sapo_edge.tasks.question_data import MAX_DATA_BYTES, QuestionData, open_questions, write_questions
 from sapo_edge.tasks.question_file import find_mistakes_in, import_questions
 from sapo_edge.tasks.questions import MAX_QUESTIONS, SPLITS, OwnQuestion, split_questions
 from sapo_edge.tasks.review import read_own, remarks
@@ -37,16 +30,14 @@ from tests.allocated import memory_below
 from tests.defences.defence import fails_without
 from tests.fakes import find_the_disk_full
 
+MAX_DATA_QUESTIONS = question_data.MAX_DATA_QUESTIONS
 COUNT = MAX_QUESTIONS + 4
 MANIFEST = 'name = "big"\n[[tasks]]\nname = "mine"\nquestions = "tasks.jsonl"\nexamples = 2\n'
 
 questions = st.builds(
-    OwnQuestion,
-    st.integers(0, 40).map(lambda number: f"{number}?"),
-    st.integers().map(str),
-    st.sampled_from([Exact(), Exact(True), Number(0.5)]),
-    st.sampled_from(SPLITS),
-)
+    OwnQuestion, st.integers(0, 40).map(lambda number: f"{number}?"), st.integers().map(str),
+    st.sampled_from([Exact(), Exact(True), Number(0.5)]), st.sampled_from(SPLITS),
+)  # fmt: skip
 
 
 def lines(count: int = COUNT, **last: object) -> str:
@@ -129,7 +120,7 @@ def test_a_file_is_read_once_until_it_changes(manifest: Path, tmp_path: Path, mo
     (tmp_path / "other.jsonl").write_text(lines(question="Say hi.", answer="hi", split="example"))
     assert load_manifest(manifest, tmp_path / "store") == big and len(read) == 3, "what is missing is read again"
     for path in (tmp_path / "store").iterdir():
-        os.utime(path, (1, path.stat().st_mtime - KEEP_SECONDS - 1))
+        os.utime(path, (1, path.stat().st_mtime - question_data.KEEP_SECONDS - 1))
     load_manifest(manifest, tmp_path / "store")
     assert len(read) == 4 and len(list((tmp_path / "store").iterdir())) == 2, "what nobody uses is removed"
 

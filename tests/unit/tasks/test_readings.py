@@ -20,28 +20,12 @@ RIGHT, OTHERWISE, WRONG = Judgement(True, True), Judgement(True, False), Judgeme
 
 
 @fails_without("tasks/readings.py", "_tail(said) if", "_tail(completion) if")
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("7 + 9 = 16", "16"),
-        ("The answer is 1,234.50.", "1234.5"),
-        ("10-4", "4"),
-        ("It is -5", "-5"),
-        ("(3)-4", "4"),
-        ("+7", "7"),
-        ("16.0", "16"),
-        ("6e23 atoms", "6e23"),
-        ("1 2 3 4 5 6 7 8 9 10", "10"),
-        ("<answer>the sum is 7</answer> or 9", "7"),
-        ("<answer>5", "5"),
-        ("5</answer> or 9", "5"),
-        ("4 or \u0663", "4"),
-        ("12, 13", "13"),
-        ("\u221216", "-16"),
-        ("about .5", ".5"),
-        ("from -.0 to .0", "0"),
-    ],
-)
+@pytest.mark.parametrize(("text", "number"), [
+    ("7 + 9 = 16", "16"), ("The answer is 1,234.50.", "1234.5"), ("10-4", "4"), ("It is -5", "-5"), ("(3)-4", "4"),
+    ("+7", "7"), ("16.0", "16"), ("6e23 atoms", "6e23"), ("1 2 3 4 5 6 7 8 9 10", "10"),
+    ("<answer>the sum is 7</answer> or 9", "7"), ("<answer>5", "5"), ("5</answer> or 9", "5"), ("4 or \u0663", "4"),
+    ("12, 13", "13"), ("\u221216", "-16"), ("about .5", ".5"), ("from -.0 to .0", "0"),
+])  # fmt: skip
 def test_the_last_number_counts(text: str, number: str) -> None:
     assert read("number", text) == (number,)
 
@@ -51,21 +35,18 @@ def test_a_fraction_is_no_answer_where_a_number_is() -> None:
 
 
 @fails_without("tasks/readings.py", "if tagged is None and closed and OPEN_TAG in said:")
-@pytest.mark.parametrize(
-    ("text", "answers"),
-    [
-        ("Paris", ("Paris",)),
-        ("Let me see.\nThe answer is Paris.", ("The answer is Paris.", "Paris", "Let me see.\nThe answer is Paris.")),
-        ("It must be **Paris**!", ("It must be **Paris**!", "Paris")),
-        ('She said "Paris".', ('She said "Paris".', "Paris")),
-        ("```\nParis\n```", ("Paris", "```\nParis\n```")),
-        ("Answer: 4 apples", ("Answer: 4 apples", "4 apples")),
-        ("<answer>Paris</answer> and more", ("Paris",)),
-        ("<answer>Paris", ("Paris",)),
-        pytest.param("<answer>" + "x" * 5000 + "</answer>", (), id="too long"),
-        ("", ()),
-    ],
-)
+@pytest.mark.parametrize(("text", "answers"), [
+    ("Paris", ("Paris",)),
+    ("Let me see.\nThe answer is Paris.", ("The answer is Paris.", "Paris", "Let me see.\nThe answer is Paris.")),
+    ("It must be **Paris**!", ("It must be **Paris**!", "Paris")),
+    ('She said "Paris".', ('She said "Paris".', "Paris")),
+    ("```\nParis\n```", ("Paris", "```\nParis\n```")),
+    ("Answer: 4 apples", ("Answer: 4 apples", "4 apples")),
+    ("<answer>Paris</answer> and more", ("Paris",)),
+    ("<answer>Paris", ("Paris",)),
+    pytest.param("<answer>" + "x" * 5000 + "</answer>", (), id="too long"),
+    ("", ()),
+])  # fmt: skip
 def test_the_last_line_counts_or_what_it_marks(text: str, answers: tuple[str, ...]) -> None:
     assert read("line", text) == answers
 
@@ -76,18 +57,15 @@ def test_an_answer_of_several_lines_is_the_last_so_many() -> None:
     assert code in read("line", code, lines=2), "an answer with indentation can be right"
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ('{"a": 1}', '{"a": 1}'),
-        ('Sure:\n```json\n{"a": {"b": "}"}}\n```\nDone.', '{"a": {"b": "}"}}'),
-        ('{"a": 1} or {"a": 2}', '{"a": 2}'),
-        ('{"a": "\\""}', '{"a": "\\""}'),
-        ('<answer>{"a": 3}</answer>', '{"a": 3}'),
-        ('5" of {"a": 3}', '{"a": 3}'),
-        ('{"it\n} or {"a": 3}', '{"a": 3}'),
-    ],
-)
+@pytest.mark.parametrize(("text", "found"), [
+    ('{"a": 1}', '{"a": 1}'),
+    ('Sure:\n```json\n{"a": {"b": "}"}}\n```\nDone.', '{"a": {"b": "}"}}'),
+    ('{"a": 1} or {"a": 2}', '{"a": 2}'),
+    ('{"a": "\\""}', '{"a": "\\""}'),
+    ('<answer>{"a": 3}</answer>', '{"a": 3}'),
+    ('5" of {"a": 3}', '{"a": 3}'),
+    ('{"it\n} or {"a": 3}', '{"a": 3}'),
+])  # fmt: skip
 def test_the_last_object_counts(text: str, found: str) -> None:
     assert read("json", text) == (found,)
     assert read("json", text.replace("}", "")) == ()
@@ -143,21 +121,18 @@ CAPITAL = "What is the capital of France?"
 @fails_without(
     "tasks/readings.py", "return new[0] if len(new) == 1 else sentence", "return new[0] if new else sentence"
 )
-@pytest.mark.parametrize(
-    ("question", "answer", "text", "right"),
-    [
-        (CAPITAL, "Paris", "Paris is the capital of France.", True),
-        (CAPITAL, "Paris", "The capital of France is Paris.", True),
-        (CAPITAL, "Paris", "I know it.\nIt is Paris", True),
-        (CAPITAL, "The capital is Paris", "The capital is Paris.", True),
-        (CAPITAL, "Paris", "Paris is Rome", False),
-        (CAPITAL, "Rome", "Paris is Rome", False),
-        (CAPITAL, "Paris", "Paris Rome Berlin is the capital of France", False),
-        (CAPITAL, "Paris", "Paris is the capital of France, Rome is the capital of France", False),
-        ("Is it A or B?", "A", "A is B", False),
-        ("Which is larger, A or B?", "B", "B is larger", False),
-    ],
-)
+@pytest.mark.parametrize(("question", "answer", "text", "right"), [
+    (CAPITAL, "Paris", "Paris is the capital of France.", True),
+    (CAPITAL, "Paris", "The capital of France is Paris.", True),
+    (CAPITAL, "Paris", "I know it.\nIt is Paris", True),
+    (CAPITAL, "The capital is Paris", "The capital is Paris.", True),
+    (CAPITAL, "Paris", "Paris is Rome", False),
+    (CAPITAL, "Rome", "Paris is Rome", False),
+    (CAPITAL, "Paris", "Paris Rome Berlin is the capital of France", False),
+    (CAPITAL, "Paris", "Paris is the capital of France, Rome is the capital of France", False),
+    ("Is it A or B?", "A", "A is B", False),
+    ("Which is larger, A or B?", "B", "B is larger", False),
+])  # fmt: skip
 def test_a_sentence_gives_what_the_question_did_not_say(question: str, answer: str, text: str, right: bool) -> None:
     assert judged(OwnQuestion(question, answer, Exact(fold=True), "train"), text) == right
 
@@ -176,9 +151,8 @@ def test_a_set_may_stand_in_a_sentence() -> None:
     st.lists(st.sampled_from(["Paris", "Rome", "is", "the capital of France", "it", ",", ".", "\n", '"', "**", "="]))
 )
 def test_no_text_gives_two_answers(words: list[str]) -> None:
-    text = " ".join(words)
     both = (OwnQuestion(CAPITAL, city, Exact(fold=True), "train") for city in ("Paris", "Rome"))
-    assert sum(judged(question, text) for question in both) <= 1
+    assert sum(judged(question, " ".join(words)) for question in both) <= 1
 
 
 def judged(question: OwnQuestion, text: str) -> bool:

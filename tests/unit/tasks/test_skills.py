@@ -98,8 +98,7 @@ def test_partial_credit_is_the_share_of_right_fields(source: TaskSource) -> None
             answer = {**right, key: changed} if key else changed
             return lenient.score(task, f"<answer>{json.dumps(answer)}</answer>")
 
-        wrong = {**fields, next(iter(fields)): "nothing"}
-        assert score(wrong) == pytest.approx((len(fields) - 1) / len(fields))
+        assert score({**fields, next(iter(fields)): "nothing"}) == pytest.approx((len(fields) - 1) / len(fields))
         assert score({**fields, "more": 1}) == pytest.approx(len(fields) / (len(fields) + 1))
         if key:
             assert lenient.score(task, json.dumps({**right, "name": "nothing"})) == 0.0

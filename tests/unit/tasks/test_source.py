@@ -101,8 +101,7 @@ def test_training_never_draws_a_held_out_question(source: TaskSource) -> None:
     held_out = questions(source, "validation") | questions(source, "test")
     for seed in (1, 2):
         tasks, cursor = source.training_tasks(seed, 0, 300)
-        assert len(tasks) == 300
-        assert cursor >= 300
+        assert len(tasks) == 300 and cursor >= 300
         assert not held_out & {task.question for task in tasks}
         assert not any(source.is_held_out(task.question) for task in tasks)
 
@@ -248,7 +247,5 @@ def test_generating_tasks_prints_nothing_and_keeps_the_decimal_context() -> None
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         for index in range(60):
-            task = NINE.draw(4, index)
-            NINE.score(task, "<answer>1</answer>")
-    assert printed.getvalue() == ""
-    assert getcontext().prec == precision
+            NINE.score(NINE.draw(4, index), "<answer>1</answer>")
+    assert printed.getvalue() == "" and getcontext().prec == precision

@@ -130,8 +130,7 @@ def _resolve(node: ast.expr, function: FunctionType, captured: Mapping[str, Any]
 
 def library_class(generator: str) -> type:
     make_dataset("gcd", {})
-    datasets = importlib.import_module("reasoning_gym.factory").DATASETS
-    found: type = datasets[generator][0]
+    found: type = importlib.import_module("reasoning_gym.factory").DATASETS[generator][0]
     return found
 
 
@@ -145,16 +144,14 @@ def scan_library(generator: str) -> Scan:
 @pytest.mark.parametrize("generator", sorted(verifiers.LIBRARY_VERIFIED))
 def test_no_used_library_verifier_reaches_evaluation(generator: str) -> None:
     scan = scan_library(generator)
-    assert scan.findings == []
-    assert any(name.endswith("score_answer") for name in scan.reached)
+    assert scan.findings == [] and any(name.endswith("score_answer") for name in scan.reached)
 
 
 @pytest.mark.parametrize("generator", sorted(verifiers.OWN_VERIFIERS))
 def test_no_own_verifier_reaches_evaluation(generator: str) -> None:
     scan = Scan()
     scan.follow(verifiers.OWN_VERIFIERS[generator])
-    assert scan.findings == []
-    assert scan.reached
+    assert scan.findings == [] and scan.reached
 
 
 def test_finding_and_dispatching_an_answer_reaches_no_evaluation() -> None:
@@ -171,22 +168,12 @@ def test_the_scan_follows_methods_modules_and_base_classes() -> None:
     assert any(name.endswith("._normalize_answer") for name in scan_library("prime_factorization").reached)
 
 
-@pytest.mark.parametrize(
-    ("generator", "reason"),
-    [
-        ("binary_matrix", "eval in"),
-        ("bitwise_arithmetic", "eval in"),
-        ("countdown", "sympy"),
-        ("intermediate_integration", "sympy"),
-        ("n_queens", "eval in"),
-        ("number_sorting", "eval in"),
-        ("polynomial_multiplication", "sympy"),
-        ("puzzle24", "sympy"),
-        ("simple_integration", "sympy"),
-        ("spiral_matrix", "eval in"),
-        ("string_insertion", "eval in"),
-    ],
-)
+@pytest.mark.parametrize(("generator", "reason"), [
+    ("binary_matrix", "eval in"), ("bitwise_arithmetic", "eval in"), ("countdown", "sympy"),
+    ("intermediate_integration", "sympy"), ("n_queens", "eval in"), ("number_sorting", "eval in"),
+    ("polynomial_multiplication", "sympy"), ("puzzle24", "sympy"), ("simple_integration", "sympy"),
+    ("spiral_matrix", "eval in"), ("string_insertion", "eval in"),
+])  # fmt: skip
 def test_the_scan_finds_the_evaluation_in_unused_verifiers(generator: str, reason: str) -> None:
     assert any(reason in finding for finding in scan_library(generator).findings)
 
@@ -209,8 +196,5 @@ def late(text: str) -> object:
 def test_the_scan_finds_hidden_evaluation(function: FunctionType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(globals(), "FOLLOWED", (*FOLLOWED, __name__))
     scan = Scan()
-    if function is generate:
-        scan.follow(library_class("bitwise_arithmetic"))
-    else:
-        scan.follow(function)
+    scan.follow(library_class("bitwise_arithmetic") if function is generate else function)
     assert scan.findings

@@ -22,8 +22,7 @@ def requests(tool: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each request that a tool's templates can give, before the slots are filled, with what it implies."""
     for row in tool["requests"]:
         template, implied = (row, {}) if isinstance(row, str) else row
-        pieces = [piece.split("|") for piece in re.split(r"[()]", template)]
-        for drawn in product(*pieces):
+        for drawn in product(*[piece.split("|") for piece in re.split(r"[()]", template)]):
             yield "".join(drawn), implied
 
 
@@ -34,8 +33,7 @@ def test_parts_share_no_tool_no_request_and_no_name() -> None:
         tools[tool["part"]].add(tool["name"])
         frames[tool["part"]] |= {re.sub(r"\{\w+\}", "{}", text).lower() for text, _ in requests(tool)}
     for one, other in ((0, 1), (0, 2), (1, 2)):
-        assert not tools[one] & tools[other]
-        assert not frames[one] & frames[other]
+        assert not tools[one] & tools[other] and not frames[one] & frames[other]
         for kind in DATA["names"].values():
             assert not set(kind[one]) & set(kind[other])
     used = {
@@ -48,8 +46,7 @@ def test_parts_share_no_tool_no_request_and_no_name() -> None:
 def test_there_are_enough_tools_and_three_of_a_domain_to_choose_from() -> None:
     domains = Counter((tool["part"], tool["domain"]) for tool in DATA["tools"])
     assert len(DATA["tools"]) >= 80 and len({domain for _, domain in domains}) >= 12
-    assert min(domains.values()) >= 3
-    assert min(len(tool["requests"]) for tool in DATA["tools"]) >= 8
+    assert min(domains.values()) >= 3 and min(len(tool["requests"]) for tool in DATA["tools"]) >= 8
     for tool in DATA["tools"]:
         parameters = {name.rstrip("?") for name in tool["parameters"]}
         required = {name for name in tool["parameters"] if not name.endswith("?")}

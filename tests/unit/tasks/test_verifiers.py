@@ -48,8 +48,7 @@ def test_the_right_answer_scores_one_and_a_wrong_one_zero(generator: str) -> Non
         assert source.score(task, right) == 0.0
         for wrong in ("", "?", f"{right} {right}", f"{right}, and more", "-99999", "Q9"):
             assert source.score(task, tagged(wrong)) == 0.0
-    assert verified >= 5
-    assert source.verifier_errors == 0
+    assert verified >= 5 and source.verifier_errors == 0
 
 
 def test_partial_credit_counts_only_where_the_manifest_says_so() -> None:
@@ -57,43 +56,28 @@ def test_partial_credit_counts_only_where_the_manifest_says_so() -> None:
     task = strict.draw(0, 0)
     words = task.ground_truth.split(", ")
     swapped = tagged(", ".join([words[1], words[0], *words[2:]]))
-    assert strict.score(task, swapped) == 0.0
-    assert 0.0 < lenient.score(task, swapped) < 1.0
+    assert strict.score(task, swapped) == 0.0 and 0.0 < lenient.score(task, swapped) < 1.0
     assert lenient.score(task, tagged(task.ground_truth)) == 1.0
 
 
 def test_a_task_without_its_record_is_regenerated_before_scoring() -> None:
     source = source_of("propositional_logic")
     task = source.draw(2, 0)
-    bare = Task(task.ref, task.question, task.ground_truth)
     answer = tagged(task.generated["metadata"]["example_answer"])
-    assert source.score(bare, answer) == source.score(task, answer)
+    assert source.score(Task(task.ref, task.question, task.ground_truth), answer) == source.score(task, answer)
     with pytest.raises(UnknownTaskError):
         source_of("gcd").score(Task(TaskRef("other", "1", 0, 0), "?", "1"), "1")
 
 
-@pytest.mark.parametrize(
-    ("completion", "answer"),
-    [
-        ("<answer>7</answer>", "7"),
-        ("so <answer> 7 \n</answer> it is", "7"),
-        ("<answer>1</answer> no, <answer>2</answer>", "1"),
-        ("<answer>1</answer> <answer>2", "1"),
-        ("<answer>1<answer>2</answer>", "1<answer>2"),
-        ("<answer>1</answer></answer>", "1"),
-        ("</answer><answer>1</answer>", None),
-        ("<answer></answer>", ""),
-        ("<answer>1\x00\ud800</answer>", "1\ufffd\ufffd\ufffd\ufffd"),
-        ("7", None),
-        ("", None),
-        ("<answer>7", None),
-        ("7</answer>", None),
-        ("</answer><answer>", None),
-        ("<Answer>7</Answer>", None),
-        (f"<answer>{'7' * 4096}</answer>", "7" * 4096),
-        (f"<answer>{'7' * 4097}</answer>", None),
-    ],
-)
+@pytest.mark.parametrize(("completion", "answer"), [
+    ("<answer>7</answer>", "7"), ("so <answer> 7 \n</answer> it is", "7"),
+    ("<answer>1</answer> no, <answer>2</answer>", "1"), ("<answer>1</answer> <answer>2", "1"),
+    ("<answer>1<answer>2</answer>", "1<answer>2"), ("<answer>1</answer></answer>", "1"),
+    ("</answer><answer>1</answer>", None), ("<answer></answer>", ""),
+    ("<answer>1\x00\ud800</answer>", "1\ufffd\ufffd\ufffd\ufffd"), ("7", None), ("", None), ("<answer>7", None),
+    ("7</answer>", None), ("</answer><answer>", None), ("<Answer>7</Answer>", None),
+    (f"<answer>{'7' * 4096}</answer>", "7" * 4096), (f"<answer>{'7' * 4097}</answer>", None),
+])  # fmt: skip
 def test_the_answer_before_the_first_closing_tag_counts(completion: str, answer: str | None) -> None:
     assert extract_answer(completion) == answer
 
@@ -174,8 +158,7 @@ def test_a_verifier_that_fails_or_scores_out_of_range_counts_and_gives_nothing(
     task = source.draw(0, 0)
     # Text is compared with no number: that raises.
     monkeypatch.setitem(OWN_VERIFIERS, "binary_matrix", lambda answer, generated: score)
-    assert source.score(task, tagged("1")) == 0.0
-    assert source.verifier_errors == 1
+    assert source.score(task, tagged("1")) == 0.0 and source.verifier_errors == 1
 
 
 def test_a_conclusion_may_be_as_long_as_its_premises_together() -> None:
