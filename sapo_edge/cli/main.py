@@ -72,7 +72,7 @@ def _run_command() -> object:
         # Without a text, the help of a group was printed already.
         if text:
             context = getattr(error, "ctx", None)
-            named = " ".join(["sapo", *(word for word in sys.argv[1:2] if word in PLACES)])
+            named = " ".join(["sapo", *[word for word in sys.argv[1:] if word in PLACES][:1]])
             command = named if context is None else context.command_path
             problem = ConfigError(printable(text[0].lower() + text[1:]), f"see `{command} --help`")
             print(f"sapo: {problem}", file=sys.stderr)
