@@ -142,11 +142,7 @@ def test_a_node_takes_the_first_volunteers_of_its_swarms_order_one_of_each_regio
     assert not any(lab.take(*held, order[-1])) and len(lab.tried) == tried, "the last one is not bothered any more"
 
 
-@fails_without(
-    "swarm/finding/volunteers.py",
-    "return next(parts), next(parts), port",
-    "return hashlib.sha256(key + str(place).encode()).digest(), b'', port",
-)
+@fails_without("swarm/finding/volunteers.py", "next(parts), next(parts)", "hash((key, place)), 0")
 def test_neither_a_port_nor_a_key_brings_a_volunteer_forward(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = lab.sort(*places(2))
     assert all(lab.volunteers.rank(first) < lab.volunteers.rank((second[0], port)) for port in range(1024, 65536, 97))

@@ -151,10 +151,7 @@ async def test_two_writers_of_one_stream_do_not_mix_their_frames() -> None:
         assert await mixed(weak) and not await mixed(victim)
 
 
-@fails_without(
-    "swarm/host/host.py",
-    "        sec_opt={TProtocol(NOISE): NoiseTransport(pair, noise_privkey=create_noise_key().private_key)},\n",
-)
+@fails_without("swarm/host/host.py", "sec_opt={TProtocol(NOISE)", "sec_opt=None and {TProtocol(NOISE)")
 @in_trio()
 async def test_settings_that_the_library_gets_wrong() -> None:
     async with bare() as weak, hardened() as victim:
@@ -452,9 +449,7 @@ async def test_a_dial_that_fails_is_not_repeated() -> None:
         assert await dials(weak) > 1 and await dials(victim) == 1
 
 
-@fails_without(
-    "swarm/host/host.py", "    network.dial_peer = _dial_nobody\n    network.auto_connector.maybe_connect = _nothing\n"
-)
+@fails_without("swarm/host/host.py", "dial_peer = _dial_nobody\n    network.auto_connector.maybe_connect", "unused")
 @pytest.mark.parametrize("occasion", ["a peer leaves", "a stream to a peer that left"])
 @in_trio()
 async def test_the_library_dials_nobody(occasion: str) -> None:

@@ -179,15 +179,9 @@ class _Ledger:
 
 
 @fails_without("swarm/host/traffic.py", "                self._meter.work.attribute_to(metered.address)\n")
-@fails_without(
-    "swarm/host/host.py",
-    "add_instrument(meter.work)",
-    "add_instrument(meter.work); meter.work.after_task_step = lambda task: None",
-)
+@fails_without("swarm/host/host.py", "trio.lowlevel.add", "meter.work.after_task_step = id; trio.lowlevel.add")
 @fails_without("swarm/host/hardening.py", "True\n            self.meter.work.attribute_to(metered.address)", "True")
-@fails_without(
-    "swarm/host/hardening.py", "        if metered is not None:\n            meter.work.attribute_to(metered.address)\n"
-)
+@fails_without("swarm/host/hardening.py", "  meter.work.attribute_to(metered.address)", "  pass")
 @pytest.mark.parametrize("place", ["handshake", "connection", "stream"])
 @in_trio()
 async def test_all_that_a_connection_does_is_charged_to_its_address(

@@ -90,9 +90,7 @@ def test_ten_thousand_announced_addresses_take_the_room_of_a_few() -> None:
     assert len(places) == rendezvous.MAX_ANSWERS * MAX_OF_ANSWER
 
 
-@fails_without(
-    "swarm/rendezvous/rendezvous.py", "(answers).pop()", "([answer for answer in answers for _ in answer]).pop()"
-)
+@fails_without("swarm/rendezvous/rendezvous.py", "(answers).pop()", "([one for one in answers for _ in one]).pop()")
 def test_a_dht_node_that_says_more_or_later_than_others_is_heard_no_more() -> None:
     firsts = []
     for seed in range(100):
