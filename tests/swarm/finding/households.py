@@ -92,17 +92,9 @@ class Household:
     def invite(self) -> str:
         return self.sapo("swarm", "invite")[0].strip()
 
-    def join(self, line: str, *arguments: str) -> None:
-        self.sapo("swarm", "join", line, *arguments)
-
     @property
     def peer_id(self) -> str:
         return str(self.show("identity", "show")["peer_id"])
-
-    @property
-    def swarm(self) -> dict[str, Any]:
-        swarm: dict[str, Any] = self.show("swarm", "show")["swarm"]
-        return swarm
 
     def authors(self) -> set[str]:
         """Who wrote the rollouts that its node has trained on."""
@@ -134,11 +126,6 @@ class Street:
             for household in self.households:
                 stack.callback(household.close)
             yield
-
-    def create(self, household: Household, *options: str) -> Household:
-        """Found a swarm in a home."""
-        household.sapo("swarm", "create", str(self.manifest), *options)
-        return household
 
     def dht(self) -> None:
         if "dht" not in self.known:
@@ -183,8 +170,9 @@ def train(street: Street, one: Household, two: Household) -> None:
 def by_line(street: Street, *create: str) -> None:
     """One line from the first home, pasted in the second."""
     one, two = street.households[:2]
-    street.create(one, *create).run()
-    two.join(one.invite())
+    one.sapo("swarm", "create", str(street.manifest), *create)
+    one.run()
+    two.sapo("swarm", "join", one.invite())
     two.run()
     train(street, one, two)
 
@@ -192,10 +180,11 @@ def by_line(street: Street, *create: str) -> None:
 def by_line_with_a_member(street: Street) -> None:
     """A third home, whose router forwards a port, invites the first one, which invites the second."""
     one, two, three = street.households
-    street.create(three).run()
-    one.join(three.invite())
+    three.sapo("swarm", "create", str(street.manifest))
+    three.run()
+    one.sapo("swarm", "join", three.invite())
     one.run()
-    two.join(one.invite())
+    two.sapo("swarm", "join", one.invite())
     two.run()
     train(street, one, two)
 
@@ -217,7 +206,8 @@ def at_a_volunteer(street: Street, play: Callable[[Street], None]) -> None:
 
 def in_vain(street: Street) -> None:
     """Neither router forwards a port, and nobody else is there: `sapo swarm invite` says so."""
-    one = street.create(street.households[0])
+    one = street.households[0]
+    one.sapo("swarm", "create", str(street.manifest))
     one.run()
     _, err = one.sapo("swarm", "invite")
     assert "from elsewhere if the other side's router" in err, err
@@ -234,12 +224,6 @@ def offered(household: Household, *arguments: str) -> Iterator[tuple[Forked, str
             process.kill()
 
 
-def check_given(inviting: Forked) -> None:
-    """`sapo swarm invite --code` ends, because its code was used."""
-    out, err = inviting.communicate(timeout=SECONDS)
-    assert inviting.returncode == 0 and json.loads(out) == {"v": 1, "given": True}, err
-
-
 def refused(household: Household, *arguments: str) -> str:
     """What `sapo swarm join` says when it fails."""
     lines = household.sapo("swarm", "join", *arguments, code=1)[1].splitlines()
@@ -252,17 +236,19 @@ def by_code(street: Street) -> None:
     relay = street.relay()
     at = ("--at", relay.addresses[0].split("/")[2])
     one, two = street.households[:2]
-    street.create(one, "--private")
+    one.sapo("swarm", "create", str(street.manifest), "--private")
     with offered(one, *at) as (_, code, _):
         number, first, second = code.split("-")
         street.notes.append(refused(two, f"{number}-{second}-{first}", *at))
         street.notes.append(refused(two, code, *at))
     with offered(one, *at) as (inviting, code, commands):
         assert f"sapo swarm join {code} --at {at[1]}" in commands
-        two.join(code, *at)
-        check_given(inviting)
+        two.sapo("swarm", "join", code, *at)
+        out, err = inviting.communicate(timeout=SECONDS)
+        assert inviting.returncode == 0 and json.loads(out) == {"v": 1, "given": True}, err
         street.notes.append(refused(two, code, *at))
-    assert one.swarm["id"] == two.swarm["id"] and two.swarm["private"]
+    shown = [household.show("swarm", "show")["swarm"] for household in (one, two)]
+    assert shown[0]["id"] == shown[1]["id"] and shown[1]["private"]
     with offered(one, *at) as (_, code, _):
         relay.stop(signal.SIGKILL)
         street.notes.append(refused(two, code, *at))
@@ -271,11 +257,12 @@ def by_code(street: Street) -> None:
 def by_code_at_a_member(street: Street) -> None:
     """A code with the inviter's own node as the meeting place, because its router forwards a port."""
     one, two = street.households[:2]
-    street.create(one).run()
+    one.sapo("swarm", "create", str(street.manifest))
+    one.run()
     with offered(one) as (inviting, code, commands):
         command = next(text for text in commands if "--at 5.5." in text)
         street.notes.append(command.replace(code, "CODE"))
-        two.join(code, "--at", command.split(" --at ")[1])
+        two.sapo("swarm", "join", code, "--at", command.split(" --at ")[1])
         assert inviting.wait(SECONDS) == 0
     two.run()
     train(street, one, two)
@@ -285,7 +272,8 @@ def by_old_line(street: Street, *create: str) -> None:
     """A line that was made a week ago: the inviter has another public address and another port since."""
     street.dht()
     one, two = street.households[:2]
-    street.create(one, *create).run()
+    one.sapo("swarm", "create", str(street.manifest), *create)
+    one.run()
     line = one.invite()
     assert "/5.5.1.1/" in line
     one.close()
@@ -295,7 +283,7 @@ def by_old_line(street: Street, *create: str) -> None:
     one.days = two.days = 7
     one.run()
     started = time.monotonic()
-    two.join(line)
+    two.sapo("swarm", "join", line)
     two.run()
     street.notes.append(f"joined and trained a round after {time.monotonic() - started:.0f} s")
     train(street, one, two)
@@ -313,14 +301,16 @@ def say(street: Street, back: bool = False) -> None:
     """A code alone brings the second home into the private swarm of the first one, or back."""
     one, two = street.households[:2]
     if not back:
-        street.create(one, "--private")
+        one.sapo("swarm", "create", str(street.manifest), "--private")
     inviting, joining = (two, one) if back else (one, two)
     with offered(inviting) as (process, code, _):
         started = time.monotonic()
-        joining.join(code)
+        joining.sapo("swarm", "join", code)
         street.notes.append(f"joined after {time.monotonic() - started:.0f} s")
-        check_given(process)
-    assert inviting.swarm["id"] == joining.swarm["id"]
+        out, err = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0 and json.loads(out) == {"v": 1, "given": True}, err
+    ids = [household.show("swarm", "show")["swarm"]["id"] for household in (inviting, joining)]
+    assert ids[0] == ids[1]
 
 
 Story = tuple[Sequence[str], Callable[[Street], None]]

@@ -55,9 +55,8 @@ def test_a_peer_behind_a_relay_is_dialled_where_others_reached_it(monkeypatch: p
     discovery = make_discovery(monkeypatch)
     dial = AsyncMock(side_effect=lambda address, **_: address.host == "9.9.9.8")
     monkeypatch.setattr(discovery.dialler, "dial", dial)
-    texts = ["/ip4/192.168.1.9/tcp/4001", "/ip4/9.9.9.8/tcp/4001", f"/ip4/9.9.9.7/tcp/4001/p2p/{ME}/p2p-circuit"]
-    for text in texts:
-        discovery.book.add(parse_address(f"{text}/p2p/{PEER}"), Origin.PEER, source="other")
+    for text in ("192.168.1.9/tcp/4001", "9.9.9.8/tcp/4001", f"9.9.9.7/tcp/4001/p2p/{ME}/p2p-circuit"):
+        discovery.book.add(parse_address(f"/ip4/{text}/p2p/{PEER}"), Origin.PEER, source="other")
     assert trio.run(discovery._dial_checked, PEER) and not trio.run(discovery._dial_checked, ME)
     assert [str(call.args[0]) for call in dial.await_args_list] == [f"/ip4/9.9.9.8/tcp/4001/p2p/{PEER}"]
 
@@ -82,8 +81,7 @@ async def test_a_hole_is_punched_over_the_version_of_ip_of_the_address() -> None
 def test_no_garbage_of_a_relay_or_of_who_is_behind_it_ends_the_dialling(answer: bytes) -> None:
     stream = FakeStream(FakeConnection(PEER), answer)
     upgrade = AsyncMock(side_effect=KeyError("whatever the library raises for a handshake that is none"))
-    new_stream = AsyncMock(return_value=stream)
-    host = a_host(Connections(None), new_stream=new_stream, upgrade_outbound_connection=upgrade)
+    host = a_host(Connections(None), new_stream=AsyncMock(return_value=stream), upgrade_outbound_connection=upgrade)
     with pytest.raises(SwarmException):
         trio.run(dial_through, host, parse_address(f"/ip4/9.9.9.9/tcp/4001/p2p/{PEER}/p2p-circuit/p2p/{ME}"))
     assert stream.was_reset

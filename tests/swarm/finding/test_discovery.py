@@ -299,6 +299,9 @@ def test_few_peers_are_never_forgotten_for_others(monkeypatch: pytest.MonkeyPatc
     assert book.add(direct_address("8.8.8.8", 4001, peer(30)), Origin.LAN) is not None
 
 
+CAMPUS = [direct_address(f"9.9.9.{number}", 4001, peer(number)) for number in range(1, 60)]
+
+
 @pytest.fixture
 def unlimited(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Dial without a rate, so that regions alone decide who is dialled."""
@@ -332,17 +335,14 @@ def test_dialled_members_are_of_several_regions_where_there_is_a_choice(unlimite
 
 
 def test_a_campus_behind_one_network_and_a_machine_alone_are_connected_as_well(unlimited: pytest.MonkeyPatch) -> None:
-    campus = [direct_address(f"9.9.9.{number}", 4001, peer(number)) for number in range(1, 60)]
-    home = [direct_address("192.168.1.5", 4000 + number, peer(number)) for number in range(1, 60)]
-    for known in (campus, home):
+    for known in (CAMPUS, [direct_address("192.168.1.5", 4000 + number, peer(number)) for number in range(1, 60)]):
         assert 6 <= len(dial_among(unlimited, known)) <= 8
 
 
 @fails_without("swarm/finding/dialing.py", "members = _members_that_count(regions)", "members = regions.total()")
 def test_members_of_one_region_that_came_first_leave_places_for_others(unlimited: pytest.MonkeyPatch) -> None:
-    crowd = [direct_address(f"9.9.9.{number}", 4001, peer(number)) for number in range(1, 60)]
     others = [direct_address(f"8.{number}.8.8", 4001, peer(100 + number)) for number in range(1, 20)]
-    lab = Lab(unlimited, crowd, reachable)
+    lab = Lab(unlimited, CAMPUS, reachable)
     lab.run(20)
     assert 6 <= len(lab.dialled) <= 8
     lab.learn(*others)
@@ -466,8 +466,7 @@ def test_announcements_are_read_only_by_their_swarm() -> None:
     assert b"t" * 8 not in txt.replace(here.mark, b"")
     assert here.read(txt * 100) == () and here.read(txt + b"\xff") == here.read(txt)
     strings = [here.mark, *(f"dnsaddr=/ip4/1.1.1.1/tcp/{port}/p2p/{OTHER}".encode() for port in range(1, 20))]
-    many = b"".join(bytes([len(text)]) + text for text in strings)
-    assert len(here.read(many)) == mdns.MAX_ADDRESSES
+    assert len(here.read(b"".join(bytes([len(text)]) + text for text in strings))) == mdns.MAX_ADDRESSES
 
 
 @fails_without("swarm/finding/mdns.py", "info.load_from_cache(zc)", "info.request(zc, 2000)")

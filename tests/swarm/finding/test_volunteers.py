@@ -52,11 +52,8 @@ class Lab:
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         self.connections: dict[ID, list[Any]] = {}
         host: Any = self
-        self.tried: list[Place] = []
-        self.members: set[str] = set()
-        self.givers: set[str] = set()
-        self.silent: set[Place] = set()
-        self.left: list[str] = []
+        self.tried, self.silent = list[Place](), set[Place]()
+        self.members, self.givers, self.left = set[str](), set[str](), list[str]()
         monkeypatch.setattr("sapo_edge.swarm.finding.volunteers.disconnect", lambda host, peer: self._leave(str(peer)))
         dialler: Any = self
         self.volunteers = Volunteers(
@@ -107,8 +104,7 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 def places(number: int, seed: int = 0) -> list[Place]:
     """Addresses in as many regions."""
-    numbers = random.Random(seed).sample(range(256), number)
-    return [(f"5.{one}.{one}.1", 4001) for one in numbers]
+    return [(f"5.{one}.{one}.1", 4001) for one in random.Random(seed).sample(range(256), number)]
 
 
 def test_all_swarms_look_for_volunteers_under_one_key_of_the_day(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,8 +356,7 @@ async def test_who_is_alone_asks_a_new_volunteer_often_and_others_seldom(monkeyp
 
 @fails_without("swarm/rendezvous/rendezvous.py", "sorted({*answer, *before}, key=self._order):", "[*before, *answer]:")
 def test_ten_thousand_addresses_push_out_no_volunteer_that_comes_before_them(lab: Lab) -> None:
-    everybody = [(f"5.{number // 40}.{number % 40}.1", 4001) for number in range(10_000)]
-    first, *others = lab.sort(*everybody)
+    first, *others = lab.sort(*((f"5.{number // 40}.{number % 40}.1", 4001) for number in range(10_000)))
     seen = Places(rank=lab.volunteers.rank)
     seen.add([first])
     for number in range(0, len(others), 100):
