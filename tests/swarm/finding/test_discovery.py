@@ -366,13 +366,11 @@ def test_the_file_has_the_reached_peers_and_invalid_files_are_rejected() -> None
         entry = {"addresses": [str(met)], "reached": int(time.time()), **changes}
         return json.dumps({"v": 1, "peers": [entry]}).encode()
 
-    contents = [], {}, {"v": 2, "peers": []}, {"v": 1, "peers": {}}, {"v": 1, "peers": [1]}, {"v": 1, "peers": [{}]}
     lasts = 7, {"swarm": ""}, {"swarm": "", "members": 0, "time": 1}, {"swarm": "", "members": 1, "time": "now"}
-    invalid = [
-        json.dumps(one).encode() for one in (*contents, *({"v": 1, "peers": [], "last": last} for last in lasts))
-    ]
-    invalid += [of(reached="now"), of(addresses=[1]), of(addresses=["x"]), b"", b"\xff", b"[" * 100_000]
-    for data in invalid:
+    contents: list[Any] = [[], {}, {"v": 2, "peers": []}, {"v": 1, "peers": {}}, {"v": 1, "peers": [1]}]
+    contents += [{"v": 1, "peers": [{}]}, *({"v": 1, "peers": [], "last": last} for last in lasts)]
+    invalid = [of(reached="now"), of(addresses=[1]), of(addresses=["x"]), b"", b"\xff", b"[" * 100_000]
+    for data in (*(json.dumps(content).encode() for content in contents), *invalid):
         with pytest.raises(ValueError, match=r"."):
             PeerBook(OWN).load(data)
     assert PeerBook(OWN).load(of(reached=1)) == 0
@@ -424,7 +422,8 @@ def test_exchange_round_trips_and_keeps_its_bounds() -> None:
     for response in (ExchangeResponse(False, "2001:db8::1", True, 0.0), ExchangeResponse(False, "", False, 2.0**31)):
         assert exchange.decode_response(exchange.encode_response(response)) == response
     content = msgpack.unpackb(data)
-    too_large: dict[str, Any] = {"new": ["x" * 9000] * 2}
+    change: dict[str, Any]
+    too_large = {"new": ["x" * 9000] * 2}
     for change in (
         too_large, {"v": 2}, {"member": 1}, {"seen": 5}, {"seen": "x" * 65}, {"reachable": "yes"}, {"time": "noon"},
         {"time": float("nan")}, {"time": True}, {"peers": None}, {"peers": [5]}, {"peers": [[1]]},

@@ -181,7 +181,7 @@ async def test_announcements_give_addresses_of_the_local_network_alone(monkeypat
     monkeypatch.setattr(mdns, "run_mdns", run_mdns)
     discovery = make_discovery(monkeypatch)
     await discovery._mdns()
-    _, _, found, _ = run_mdns.await_args.args
+    _, _, found, _ = run_mdns.await_args_list[0].args
     for address in (elsewhere, low, relayed, near):
         found(address)
     assert [known.addresses for known in discovery.book.peers.values()] == [[near]]

@@ -91,7 +91,7 @@ class Host:
         await self.host.get_network().dial_addr(Multiaddr(str(relay)), ID.from_string(relay.peer_id), source)
 
     async def reserve(self, name: bytes | None = None) -> Any:
-        message = HopMessage(type=HopMessage.RESERVE, peer=name and CircuitPeer(id=name))
+        message = HopMessage(type=HopMessage.RESERVE, peer=None if name is None else CircuitPeer(id=name))
         stream = await self.host.new_stream(ID.from_string(self.relay.peer_id), [HOP])
         await write_delimited_msg(stream, message)
         status = (await read_delimited_msg(stream, HopMessage)).status
