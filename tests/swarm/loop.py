@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import ParamSpec
 
 import trio
@@ -38,3 +39,13 @@ def in_trio(jumps: float | None = None) -> Callable[[Callable[P, Awaitable[None]
         return run
 
     return decorate
+
+
+@asynccontextmanager
+async def meanwhile(*functions: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
+    """Run these until the end of this context."""
+    async with trio.open_nursery() as nursery:
+        for function in functions:
+            nursery.start_soon(function)
+        yield
+        nursery.cancel_scope.cancel()

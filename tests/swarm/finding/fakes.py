@@ -14,6 +14,7 @@ from sapo_edge.swarm.addresses import LocalNetworks
 from sapo_edge.swarm.config import SwarmConfig
 from sapo_edge.swarm.finding import discovery as discovery_module
 from sapo_edge.swarm.finding.discovery import Discovery
+from sapo_edge.swarm.finding.outside import View
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.router.ports import Ports
 from sapo_edge.swarm.tally import Tally
@@ -70,6 +71,12 @@ def make_discovery(
     """A node in `networks`, to which a stranger is connected from an IP address; None: through a relay."""
     monkeypatch.setattr(discovery_module, "find_local_networks", lambda listen: networks)
     return Discovery(a_host(Connections(remote)), make_config(**options), Ports(), Tally())
+
+
+def tell(discovery: Discovery, reached: bool) -> None:
+    """Two networks tell a node whether they reach it."""
+    for number in (1, 2):
+        discovery.outside.record(View(f"9.9.{number}.1", "5.5.5.5", reached, 0.0))
 
 
 async def nobody(_peer: object) -> bool:

@@ -13,7 +13,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
 import sys
 import tempfile
 import time
@@ -60,10 +59,15 @@ class Household:
         values = {**SETTINGS, "model": str(model), "rendezvous": contacts}
         (config / "config.toml").write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items()))
 
-    def sapo(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def sapo(self, *arguments: str, code: int = 0) -> tuple[str, str]:
+        """What a command says on stdout and on stderr when it ends with this code."""
         with self.start(*arguments) as process:
             out, err = process.communicate(timeout=SECONDS)
-        return subprocess.CompletedProcess(arguments, process.wait(), out, err)
+        assert process.wait() == code, err
+        return out, err
+
+    def show(self, *arguments: str) -> Any:
+        return json.loads(self.sapo(*arguments, "--json")[0])
 
     def start(self, *arguments: str) -> Forked:
         return Forked(
@@ -86,17 +90,11 @@ class Household:
         return node
 
     def invite(self) -> str:
-        result = self.sapo("swarm", "invite")
-        assert result.returncode == 0, result.stderr
-        return result.stdout.strip()
-
-    def join(self, line: str, *arguments: str) -> None:
-        result = self.sapo("swarm", "join", line, *arguments)
-        assert result.returncode == 0, result.stderr
+        return self.sapo("swarm", "invite")[0].strip()
 
     @property
     def peer_id(self) -> str:
-        return str(json.loads(self.sapo("identity", "show", "--json").stdout)["peer_id"])
+        return str(self.show("identity", "show")["peer_id"])
 
     def authors(self) -> set[str]:
         """Who wrote the rollouts that its node has trained on."""
@@ -166,15 +164,15 @@ def train(street: Street, one: Household, two: Household) -> None:
             street.notes.append(f"trained on each other's rollouts after {time.monotonic() - started:.0f} s")
             return
         time.sleep(0.5)
-    raise AssertionError([json.dumps(household.sapo("status", "--json").stdout) for household in (one, two)])
+    raise AssertionError([household.show("status") for household in (one, two)])
 
 
 def by_line(street: Street, *create: str) -> None:
     """One line from the first home, pasted in the second."""
     one, two = street.households[:2]
-    assert one.sapo("swarm", "create", str(street.manifest), *create).returncode == 0
+    one.sapo("swarm", "create", str(street.manifest), *create)
     one.run()
-    two.join(one.invite())
+    two.sapo("swarm", "join", one.invite())
     two.run()
     train(street, one, two)
 
@@ -182,11 +180,11 @@ def by_line(street: Street, *create: str) -> None:
 def by_line_with_a_member(street: Street) -> None:
     """A third home, whose router forwards a port, invites the first one, which invites the second."""
     one, two, three = street.households
-    assert three.sapo("swarm", "create", str(street.manifest)).returncode == 0
+    three.sapo("swarm", "create", str(street.manifest))
     three.run()
-    one.join(three.invite())
+    one.sapo("swarm", "join", three.invite())
     one.run()
-    two.join(one.invite())
+    two.sapo("swarm", "join", one.invite())
     two.run()
     train(street, one, two)
 
@@ -209,10 +207,10 @@ def at_a_volunteer(street: Street, play: Callable[[Street], None]) -> None:
 def in_vain(street: Street) -> None:
     """Neither router forwards a port, and nobody else is there: `sapo swarm invite` says so."""
     one = street.households[0]
-    assert one.sapo("swarm", "create", str(street.manifest)).returncode == 0
+    one.sapo("swarm", "create", str(street.manifest))
     one.run()
-    result = one.sapo("swarm", "invite")
-    assert "from elsewhere if the other side's router" in result.stderr, result.stderr
+    _, err = one.sapo("swarm", "invite")
+    assert "from elsewhere if the other side's router" in err, err
 
 
 @contextlib.contextmanager
@@ -228,9 +226,9 @@ def offered(household: Household, *arguments: str) -> Iterator[tuple[Forked, str
 
 def refused(household: Household, *arguments: str) -> str:
     """What `sapo swarm join` says when it fails."""
-    result = household.sapo("swarm", "join", *arguments)
-    assert result.returncode == 1 and len(result.stderr.splitlines()) <= 2, result.stderr
-    return result.stderr.splitlines()[-1]
+    lines = household.sapo("swarm", "join", *arguments, code=1)[1].splitlines()
+    assert len(lines) <= 2, lines
+    return lines[-1]
 
 
 def by_code(street: Street) -> None:
@@ -238,18 +236,18 @@ def by_code(street: Street) -> None:
     relay = street.relay()
     at = ("--at", relay.addresses[0].split("/")[2])
     one, two = street.households[:2]
-    assert one.sapo("swarm", "create", str(street.manifest), "--private").returncode == 0
+    one.sapo("swarm", "create", str(street.manifest), "--private")
     with offered(one, *at) as (_, code, _):
         number, first, second = code.split("-")
         street.notes.append(refused(two, f"{number}-{second}-{first}", *at))
         street.notes.append(refused(two, code, *at))
     with offered(one, *at) as (inviting, code, commands):
         assert f"sapo swarm join {code} --at {at[1]}" in commands
-        two.join(code, *at)
+        two.sapo("swarm", "join", code, *at)
         out, err = inviting.communicate(timeout=SECONDS)
         assert inviting.returncode == 0 and json.loads(out) == {"v": 1, "given": True}, err
         street.notes.append(refused(two, code, *at))
-    shown = [json.loads(household.sapo("swarm", "show", "--json").stdout)["swarm"] for household in (one, two)]
+    shown = [household.show("swarm", "show")["swarm"] for household in (one, two)]
     assert shown[0]["id"] == shown[1]["id"] and shown[1]["private"]
     with offered(one, *at) as (_, code, _):
         relay.stop(signal.SIGKILL)
@@ -259,12 +257,12 @@ def by_code(street: Street) -> None:
 def by_code_at_a_member(street: Street) -> None:
     """A code with the inviter's own node as the meeting place, because its router forwards a port."""
     one, two = street.households[:2]
-    assert one.sapo("swarm", "create", str(street.manifest)).returncode == 0
+    one.sapo("swarm", "create", str(street.manifest))
     one.run()
     with offered(one) as (inviting, code, commands):
         command = next(text for text in commands if "--at 5.5." in text)
         street.notes.append(command.replace(code, "CODE"))
-        two.join(code, "--at", command.split(" --at ")[1])
+        two.sapo("swarm", "join", code, "--at", command.split(" --at ")[1])
         assert inviting.wait(SECONDS) == 0
     two.run()
     train(street, one, two)
@@ -274,18 +272,18 @@ def by_old_line(street: Street, *create: str) -> None:
     """A line that was made a week ago: the inviter has another public address and another port since."""
     street.dht()
     one, two = street.households[:2]
-    assert one.sapo("swarm", "create", str(street.manifest), *create).returncode == 0
+    one.sapo("swarm", "create", str(street.manifest), *create)
     one.run()
     line = one.invite()
     assert "/5.5.1.1/" in line
     one.close()
     run_in("r1", "ip", "address", "delete", "5.5.1.1/16", "dev", "wan")
     Namespaces.address("r1", "wan", "5.5.1.99/16")
-    assert one.sapo("config", "set", "port", "45678").returncode == 0
+    one.sapo("config", "set", "port", "45678")
     one.days = two.days = 7
     one.run()
     started = time.monotonic()
-    two.join(line)
+    two.sapo("swarm", "join", line)
     two.run()
     street.notes.append(f"joined and trained a round after {time.monotonic() - started:.0f} s")
     train(street, one, two)
@@ -303,15 +301,15 @@ def say(street: Street, back: bool = False) -> None:
     """A code alone brings the second home into the private swarm of the first one, or back."""
     one, two = street.households[:2]
     if not back:
-        assert one.sapo("swarm", "create", str(street.manifest), "--private").returncode == 0
+        one.sapo("swarm", "create", str(street.manifest), "--private")
     inviting, joining = (two, one) if back else (one, two)
     with offered(inviting) as (process, code, _):
         started = time.monotonic()
-        joining.join(code)
+        joining.sapo("swarm", "join", code)
         street.notes.append(f"joined after {time.monotonic() - started:.0f} s")
         out, err = process.communicate(timeout=SECONDS)
         assert process.returncode == 0 and json.loads(out) == {"v": 1, "given": True}, err
-    ids = [json.loads(each.sapo("swarm", "show", "--json").stdout)["swarm"]["id"] for each in (inviting, joining)]
+    ids = [household.show("swarm", "show")["swarm"]["id"] for household in (inviting, joining)]
     assert ids[0] == ids[1]
 
 

@@ -51,10 +51,6 @@ class Node(Process):
         """The newest value of a field; None before the first."""
         return next((record[field] for record in reversed(self.lines) if field in record), None)
 
-    @property
-    def address(self) -> str:
-        return f"/ip4/127.0.0.1/tcp/{self.port}/p2p/{self.peer_id}"
-
     def wait_for_member(self, other: Node, seconds: float = PATIENCE, how: str | None = None, since: int = 0) -> Line:
         def is_there(record: Line) -> bool:
             is_member = other.peer_id in record.get("members", ())

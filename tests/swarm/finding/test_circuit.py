@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import trio
@@ -11,7 +12,7 @@ from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.addresses import Address, parse_address
+from sapo_edge.swarm.addresses import parse_address
 from sapo_edge.swarm.finding.circuit import MAX_PUNCHED, HolePunch, dial_through
 from sapo_edge.swarm.finding.peerbook import Origin
 from sapo_edge.swarm.joining.identity import Identity
@@ -52,19 +53,12 @@ async def test_addresses_that_a_peer_claims_are_not_dialled_instead_of_a_hole_pu
 
 def test_a_peer_behind_a_relay_is_dialled_where_others_reached_it(monkeypatch: pytest.MonkeyPatch) -> None:
     discovery = make_discovery(monkeypatch)
-    dialled: list[str] = []
-
-    async def dial(address: Address, trusted: bool = False) -> bool:
-        await trio.lowlevel.checkpoint()
-        dialled.append(str(address))
-        return address.host == "9.9.9.8"
-
+    dial = AsyncMock(side_effect=lambda address, **_: address.host == "9.9.9.8")
     monkeypatch.setattr(discovery.dialler, "dial", dial)
-    texts = ["/ip4/192.168.1.9/tcp/4001", "/ip4/9.9.9.8/tcp/4001", f"/ip4/9.9.9.7/tcp/4001/p2p/{ME}/p2p-circuit"]
-    for text in texts:
-        discovery.book.add(parse_address(f"{text}/p2p/{PEER}"), Origin.PEER, source="other")
+    for text in ("192.168.1.9/tcp/4001", "9.9.9.8/tcp/4001", f"9.9.9.7/tcp/4001/p2p/{ME}/p2p-circuit"):
+        discovery.book.add(parse_address(f"/ip4/{text}/p2p/{PEER}"), Origin.PEER, source="other")
     assert trio.run(discovery._dial_checked, PEER) and not trio.run(discovery._dial_checked, ME)
-    assert dialled == [f"/ip4/9.9.9.8/tcp/4001/p2p/{PEER}"]
+    assert [str(call.args[0]) for call in dial.await_args_list] == [f"/ip4/9.9.9.8/tcp/4001/p2p/{PEER}"]
 
 
 @in_trio()
@@ -86,14 +80,8 @@ async def test_a_hole_is_punched_over_the_version_of_ip_of_the_address() -> None
 @pytest.mark.parametrize("answer", [b"\x02\xff\xff", b"\x04\x08\x02\x28\x64"], ids=["garbage", "accepted"])
 def test_no_garbage_of_a_relay_or_of_who_is_behind_it_ends_the_dialling(answer: bytes) -> None:
     stream = FakeStream(FakeConnection(PEER), answer)
-
-    async def new_stream(peer_id: ID, protocols: object) -> FakeStream:
-        return stream
-
-    async def upgrade(raw: object, peer_id: ID) -> None:
-        raise KeyError("whatever the library raises for a handshake that is none")
-
-    host = a_host(Connections(None), new_stream=new_stream, upgrade_outbound_connection=upgrade)
+    upgrade = AsyncMock(side_effect=KeyError("whatever the library raises for a handshake that is none"))
+    host = a_host(Connections(None), new_stream=AsyncMock(return_value=stream), upgrade_outbound_connection=upgrade)
     with pytest.raises(SwarmException):
         trio.run(dial_through, host, parse_address(f"/ip4/9.9.9.9/tcp/4001/p2p/{PEER}/p2p-circuit/p2p/{ME}"))
     assert stream.was_reset

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import types
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import trio
@@ -18,11 +19,11 @@ from sapo_edge.swarm.finding import discovery as discovery_module
 from sapo_edge.swarm.finding import visiting
 from sapo_edge.swarm.finding.outside import MAX_VOICES, VALID_SECONDS, InboundWatch, Outside, View, agreed_difference
 from sapo_edge.swarm.router.portmap import Answer
-from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse
+from sapo_edge.swarm.wire.exchange import ExchangeResponse
 from tests.defences.defence import fails_without
-from tests.swarm.finding.fakes import make_discovery
+from tests.swarm.finding.fakes import a_host, make_discovery, tell
 from tests.swarm.host.victims import until
-from tests.swarm.loop import in_trio
+from tests.swarm.loop import in_trio, meanwhile
 
 SEEN = "5.5.5.5"
 ABROAD = [f"9.9.{number}.1" for number in range(9)]
@@ -134,17 +135,13 @@ async def test_a_bootstrap_peer_and_its_friends_do_not_come_before_the_others(mo
     def at(number: int) -> Any:
         return direct_address(f"9.9.{number}.1", 4001, peers[number])
 
-    async def open_way(host: object, address: object, request: object) -> bool:
-        return True
-
     async def ask(host: object, peer_id: str, request: object) -> ExchangeResponse:
         friends = {0: (2, 3, 4, 5), 1: (6, 7)}[peers.index(peer_id)]
         return ExchangeResponse(True, SEEN, None, 0.0, tuple((at(number),) for number in friends))
 
-    monkeypatch.setattr(visiting, "open_way", open_way)
+    monkeypatch.setattr(visiting, "open_way", AsyncMock(return_value=True))
     monkeypatch.setattr(visiting, "ask", ask)
-    network = types.SimpleNamespace(psk=None, get_connections=lambda peer_id: [])
-    host: Any = types.SimpleNamespace(get_network=lambda: network)
+    host = a_host(types.SimpleNamespace(psk=None, get_connections=lambda peer_id: []))
     met = [peers.index(peer_id) async for peer_id in visiting.meet(host, [str(at(0)), str(at(1))], b"s" * 32)]
     assert met == [0, 1, 2, 6, 3, 7, 4, 5]
 
@@ -164,8 +161,7 @@ def test_the_routers_address_is_a_candidate_until_peers_agree_on_one(monkeypatch
     assert invited() == ["5.5.5.5:4009"] and discovery.confirmed() == (), "two peers outvote the router"
     discovery.outside.record(View("9.9.1.1", "5.5.5.5", True, 0.0))
     assert [str(address.host) for address in discovery.confirmed()] == ["5.5.5.5"] and len(invited()) == 1
-    for number in (1, 2):
-        discovery.outside.record(View(f"9.9.{number}.1", "5.5.5.5", False, 0.0))
+    tell(discovery, reached=False)
     assert invited() == [], "peers tried and could not"
     discovery.outside.forget()
     assert discovery.outside.router == ""
@@ -173,19 +169,13 @@ def test_the_routers_address_is_a_candidate_until_peers_agree_on_one(monkeypatch
 
 @in_trio()
 async def test_peers_try_the_port_of_a_node_once_its_router_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    probes: list[bool] = []
-
-    async def ask(host: object, peer_id: str, request: ExchangeRequest) -> None:
-        probes.append(request.probe)
-
+    ask = AsyncMock(return_value=None)
     monkeypatch.setattr(discovery_module, "ask", ask)
     discovery = make_discovery(monkeypatch, map_port=True)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(discovery._ask_peers)
-        assert await until(lambda: probes)
+    async with meanwhile(discovery._ask_peers):
+        assert await until(lambda: ask.await_count)
         discovery.mapping.state = "forwards"
-        assert await until(lambda: probes == [False, True])
-        nursery.cancel_scope.cancel()
+        assert await until(lambda: [call.args[2].probe for call in ask.await_args_list] == [False, True])
 
 
 @pytest.mark.parametrize("sleeps", [False, True])
@@ -197,56 +187,49 @@ async def test_after_sleep_or_on_another_network_a_node_asks_its_peers_and_is_an
     discovery = make_discovery(monkeypatch)
 
     def is_announced() -> bool:
-        for ip in ABROAD[:2]:
-            discovery.outside.record(view(ip, reachable=True))
+        tell(discovery, reached=True)
         return discovery.rendezvous.topics[0].due(time.monotonic())[1]
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(discovery._watch_networks)
+    async with meanwhile(discovery._watch_networks):
         assert is_announced()
         discovery._ask_due["asked"] = time.monotonic() + 300
         await trio.sleep(0.1)
         assert discovery._ask_due and not is_announced(), "nothing has changed"
-        elsewhere = LocalNetworks(("192.168.2.5",), (), loopback=False)
-        wall_clock = time.time
+        elsewhere, later = LocalNetworks(("192.168.2.5",), (), loopback=False), time.time() + 3600
         if sleeps:
-            monkeypatch.setattr(time, "time", lambda: wall_clock() + 3600)
+            monkeypatch.setattr(time, "time", lambda: later)
         else:
             monkeypatch.setattr(discovery_module, "find_local_networks", lambda listen: elsewhere)
         assert await until(lambda: discovery.outside.votes() == (0, 0))
         assert discovery.mapping._due.is_set() and is_announced() and not discovery._ask_due
-        nursery.cancel_scope.cancel()
 
 
 def test_inbound_connections_are_voices_of_their_networks() -> None:
-    outside = Outside()
+    outside, own = Outside(), Outside()
     for remote in ("192.168.1.7", "127.0.0.1", "9.9.1.1", "9.9.1.2", "nonsense"):
         outside.record_inbound(remote)
     assert outside.votes() == (1, 0) and outside.reaches(4) is None
     outside.record_inbound("9.9.2.1")
     assert outside.reaches(4) is True and outside.reaches(6) is None
-    own = Outside()
     own.router = "9.9.2.9"
     own.record_inbound("9.9.2.1")
     assert own.votes() == (0, 0), "of the same network"
 
 
 def test_what_came_through_a_punched_hole_shows_nothing() -> None:
-    def connection(remote: tuple[str, int] | None, direction: Direction = Direction.INBOUND, path: str = "") -> Any:
-        return types.SimpleNamespace(
-            muxed_conn=types.SimpleNamespace(get_remote_address=lambda: remote),
-            direction=direction,
-            get_transport_addresses=lambda: [path],
-        )
+    def connection(remote: str | None, direction: Direction = Direction.INBOUND, path: str = "") -> Any:
+        muxed = types.SimpleNamespace(get_remote_address=lambda: remote and (remote, 1))
+        return types.SimpleNamespace(muxed_conn=muxed, direction=direction, get_transport_addresses=lambda: [path])
 
-    relayed, punched = connection(None, path="/p2p-circuit"), connection(("9.9.1.1", 1))
-    dialled, inbound = connection(("9.9.2.1", 1), Direction.OUTBOUND), connection(("9.9.3.1", 1))
-    connections: dict[str, list[Any]] = {"a": [relayed], "b": [dialled], "c": [inbound]}
-    host: Any = types.SimpleNamespace(get_network=lambda: types.SimpleNamespace(connections=connections))
+    connections: dict[str, list[Any]] = {
+        "a": [connection(None, path="/p2p-circuit")],
+        "b": [connection("9.9.2.1", Direction.OUTBOUND)],
+        "c": [connection("9.9.3.1")],
+    }
     outside = Outside()
-    watch = InboundWatch(host, outside)
+    watch = InboundWatch(a_host(types.SimpleNamespace(connections=connections)), outside)
     watch.look()
-    connections["a"] = [punched]
+    connections["a"] = [connection("9.9.1.1")]
     watch.look()
     assert outside.votes() == (1, 0)
     outside.forget()
@@ -254,6 +237,6 @@ def test_what_came_through_a_punched_hole_shows_nothing() -> None:
     assert outside.votes() == (0, 0), "each connection is reported once"
     del connections["a"]
     watch.look()
-    connections["a"] = [connection(("9.9.1.1", 2))]
+    connections["a"] = [connection("9.9.1.1")]
     watch.look()
     assert outside.votes() == (1, 0)

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 import trio
@@ -23,7 +24,6 @@ from sapo_edge.swarm.finding import discovery as discovery_module
 from sapo_edge.swarm.finding.circuit import MAX_VOLUNTEERS
 from sapo_edge.swarm.finding.discovery import LONELY_SECONDS, REACHED_SECONDS, Discovery
 from sapo_edge.swarm.finding.hop import STRANGERS, STRANGERS_OF_NETWORK
-from sapo_edge.swarm.finding.outside import View
 from sapo_edge.swarm.finding.peerbook import Origin
 from sapo_edge.swarm.finding.volunteers import PATIENCE, PLACE_SECONDS, Held, Volunteers
 from sapo_edge.swarm.joining.identity import Identity
@@ -33,7 +33,7 @@ from sapo_edge.swarm.rendezvous.rendezvous import MAX_PLACES, Place, Places, key
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.tasks.source import TaskSource
 from tests.defences.defence import fails_without
-from tests.swarm.finding.fakes import ABROAD, MANIFEST, OTHER, OWN, STRANGER, SWARM, make_discovery
+from tests.swarm.finding.fakes import ABROAD, MANIFEST, OTHER, OWN, STRANGER, SWARM, make_discovery, tell
 from tests.swarm.loop import in_trio
 
 NOON = 1_800_014_400.0
@@ -52,11 +52,8 @@ class Lab:
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         self.connections: dict[ID, list[Any]] = {}
         host: Any = self
-        self.tried: list[Place] = []
-        self.members: set[str] = set()
-        self.givers: set[str] = set()
-        self.silent: set[Place] = set()
-        self.left: list[str] = []
+        self.tried, self.silent = list[Place](), set[Place]()
+        self.members, self.givers, self.left = set[str](), set[str](), list[str]()
         monkeypatch.setattr("sapo_edge.swarm.finding.volunteers.disconnect", lambda host, peer: self._leave(str(peer)))
         dialler: Any = self
         self.volunteers = Volunteers(
@@ -87,6 +84,12 @@ class Lab:
     def take(self, *places: Place) -> list[bool]:
         return [trio.run(self.volunteers.try_place, place) for place in places]
 
+    def tidied(self, *places: Place) -> list[str]:
+        """All that it has left once it has taken these, and tidied up."""
+        self.take(*places)
+        self.volunteers.tidy()
+        return self.left
+
     def held(self, *places: Place) -> list[Place]:
         return [place for place in places if self.volunteers.holds(peer_at(place))]
 
@@ -101,8 +104,7 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> Lab:
 
 def places(number: int, seed: int = 0) -> list[Place]:
     """Addresses in as many regions."""
-    numbers = random.Random(seed).sample(range(256), number)
-    return [(f"5.{one}.{one}.1", 4001) for one in numbers]
+    return [(f"5.{one}.{one}.1", 4001) for one in random.Random(seed).sample(range(256), number)]
 
 
 def test_all_swarms_look_for_volunteers_under_one_key_of_the_day(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,14 +116,10 @@ def test_all_swarms_look_for_volunteers_under_one_key_of_the_day(monkeypatch: py
 
 
 def test_a_node_looks_for_volunteers_when_it_has_needed_them_for_a_while(lab: Lab) -> None:
-    assert not lab.volunteers.lacks()
-    lab.now += PATIENCE - 1
-    assert not lab.volunteers.lacks()
-    lab.is_needed = False
-    assert not lab.volunteers.lacks()
-    lab.is_needed = True
-    lab.now += PATIENCE
-    assert not lab.volunteers.lacks(), "members were found meanwhile"
+    for seconds, is_needed in ((0, True), (PATIENCE - 1, True), (0, False), (PATIENCE, True)):
+        lab.now += seconds
+        lab.is_needed = is_needed
+        assert not lab.volunteers.lacks(), "in the end because members were found meanwhile"
     lab.now += PATIENCE
     assert lab.volunteers.lacks()
 
@@ -130,23 +128,16 @@ def test_a_node_looks_for_volunteers_when_it_has_needed_them_for_a_while(lab: La
 @fails_without("swarm/finding/volunteers.py", "_region(place), place", "str(place), place")
 def test_a_node_takes_the_first_volunteers_of_its_swarms_order_one_of_each_region(lab: Lab) -> None:
     order = lab.sort(*places(8))
-    lab.take(*reversed(order))
-    lab.volunteers.tidy()
-    assert lab.held(*order) == order[:MAX_VOLUNTEERS]
+    assert lab.tidied(*reversed(order)) and lab.held(*order) == order[:MAX_VOLUNTEERS]
     near = [(f"{order[0][0].rpartition('.')[0]}.{number}", port) for number in (2, 3) for port in (4001, 4002)]
-    lab.take(*near)
-    lab.volunteers.tidy()
+    lab.tidied(*near)
     held = lab.held(*order, *near)
     assert len(held) == MAX_VOLUNTEERS == len({region(direct_address(*place, OWN)) for place in held})
     tried = len(lab.tried)
     assert not any(lab.take(*held, order[-1])) and len(lab.tried) == tried, "the last one is not bothered any more"
 
 
-@fails_without(
-    "swarm/finding/volunteers.py",
-    "return next(parts), next(parts), port",
-    "return hashlib.sha256(key + str(place).encode()).digest(), b'', port",
-)
+@fails_without("swarm/finding/volunteers.py", "next(parts), next(parts)", "hash((key, place)), 0")
 def test_neither_a_port_nor_a_key_brings_a_volunteer_forward(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = lab.sort(*places(2))
     assert all(lab.volunteers.rank(first) < lab.volunteers.rank((second[0], port)) for port in range(1024, 65536, 97))
@@ -180,25 +171,20 @@ def test_volunteers_are_left_that_give_no_place_or_are_not_needed(lab: Lab) -> N
     assert lab.take(*order) == [True, True, False]
     giver, refusing = map(peer_at, order[:2])
     lab.givers.add(giver)
-    lab.volunteers.tidy()
-    assert not lab.left
+    assert lab.tidied() == []
     lab.now += PLACE_SECONDS + 1
     lab.givers.clear()
-    lab.volunteers.tidy()
-    assert not lab.left, "there is no other one"
+    assert lab.tidied() == [], "there is no other one"
     assert lab.take(order[2]) == [False]
     lab.givers.add(giver)
-    lab.volunteers.tidy()
-    assert lab.left == [refusing] and lab.held(*order) == order[:1]
+    assert lab.tidied() == [refusing] and lab.held(*order) == order[:1]
     path = f"/ip4/5.5.5.5/tcp/4001/p2p/{giver}/p2p-circuit/p2p/{OTHER}"
     member = ID.from_string(peer_at(order[2]))
     lab.connections[member] = [SimpleNamespace(get_transport_addresses=lambda: [path])]
     lab.is_needed = False
-    lab.volunteers.tidy()
-    assert lab.left == [refusing], "a connection to a member goes through it"
+    assert lab.tidied() == [refusing], "a connection to a member goes through it"
     del lab.connections[member]
-    lab.volunteers.tidy()
-    assert lab.left == [refusing, giver] and not lab.held(*order)
+    assert lab.tidied() == [refusing, giver] and not lab.held(*order)
 
 
 @fails_without("swarm/finding/volunteers.py", " and not self._is_member(peer_id)\n        }", "\n        }")
@@ -210,8 +196,7 @@ def test_a_member_is_no_volunteer(lab: Lab) -> None:
     assert lab.take(place) == [True]
     lab.members.add(peer_at(place))
     lab.is_needed = False
-    lab.volunteers.tidy()
-    assert lab.connections and not lab.left and not lab.held(place), "it said so only once it was connected"
+    assert not lab.tidied() and lab.connections and not lab.held(place), "it said so only once it was connected"
 
 
 @fails_without("swarm/finding/discovery.py", " if config.psk is None else []")
@@ -223,30 +208,20 @@ def test_private_swarms_have_nothing_to_do_with_volunteers(monkeypatch: pytest.M
 
 
 @fails_without("swarm/finding/discovery.py", " if self._config.is_volunteer else 0")
-@pytest.mark.parametrize(("volunteers", "port"), [(True, 4001), (False, 0)])
-def test_only_who_agreed_and_is_reached_is_announced_as_a_volunteer(
-    volunteers: bool, port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    discovery = make_discovery(monkeypatch, carries=True, volunteers=volunteers)
-    assert discovery._volunteered_port() == 0
-    make_reached(discovery)
-    assert discovery._announced_port() == 4001 and discovery._volunteered_port() == port
+def test_only_who_agreed_and_is_reached_is_announced_as_a_volunteer(monkeypatch: pytest.MonkeyPatch) -> None:
+    for volunteers, port in ((True, 4001), (False, 0)):
+        discovery = make_discovery(monkeypatch, carries=True, volunteers=volunteers)
+        assert discovery._volunteered_port() == 0
+        tell(discovery, reached=True)
+        assert discovery._announced_port() == 4001 and discovery._volunteered_port() == port
 
 
-@pytest.mark.parametrize(("connections", "is_announced"), [(192, True), (193, False)])
-def test_a_node_that_is_nearly_full_leaves_the_dht_to_others(
-    connections: int, is_announced: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    discovery = make_discovery(monkeypatch)
-    make_reached(discovery)
-    network = SimpleNamespace(connections=dict.fromkeys(range(connections), ()))
-    monkeypatch.setattr(discovery._host, "get_network", lambda: network)
-    assert discovery.rendezvous.topics[0].due(1.0)[1] == is_announced
-
-
-def make_reached(discovery: Discovery) -> None:
-    for number in (1, 2):
-        discovery.outside.record(View(f"9.9.{number}.1", "5.5.5.5", True, 0.0))
+def test_a_node_that_is_nearly_full_leaves_the_dht_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    for connections, is_announced in ((192, True), (193, False)):
+        discovery = make_discovery(monkeypatch)
+        tell(discovery, reached=True)
+        discovery._host.get_network().connections = dict.fromkeys(range(connections), ())
+        assert discovery.rendezvous.topics[0].due(1.0)[1] == is_announced
 
 
 def test_a_node_needs_volunteers_while_nobody_of_its_swarm_carries_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,7 +237,7 @@ def test_a_node_needs_volunteers_while_nobody_of_its_swarm_carries_for_it(monkey
     assert not discovery._needs_volunteers(), "the swarm's own relay"
     relayed.clear()
     assert discovery._needs_volunteers()
-    make_reached(discovery)
+    tell(discovery, reached=True)
     assert not discovery._needs_volunteers(), "others can dial it"
     dialler: Any = SimpleNamespace(members=set())
     discovery.dialler = dialler
@@ -285,7 +260,7 @@ def test_strangers_get_half_of_a_volunteers_places_and_a_network_half_of_these(m
     for discovery in (volunteer, other):
         hop: Any = SimpleNamespace(holders=holders)
         discovery._hop = hop
-        make_reached(discovery)
+        tell(discovery, reached=True)
     assert volunteer._reserves_for(STRANGER) and not other._reserves_for(STRANGER)
     holders += [f"elsewhere-{number}" for number in range(STRANGERS - 1)]
     assert volunteer._reserves_for(STRANGER)
@@ -339,46 +314,32 @@ def test_the_owner_is_asked_once_after_a_day_of_being_reached(monkeypatch: pytes
 def test_the_setting_relay_says_who_is_carried(
     relay: str, carries: int, volunteers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    made: list[SwarmConfig] = []
-
-    class Member:
-        def __init__(self, config: SwarmConfig, admission: object, emit: object) -> None:
-            made.append(config)
-
-        def start(self) -> Member:
-            return self
-
-        close = status = start
-
-    monkeypatch.setattr("sapo_edge.swarm.member.member.Member", Member)
+    member = Mock()
+    monkeypatch.setattr("sapo_edge.swarm.member.member.Member", member)
     workspace: Any = SimpleNamespace(
         swarm=Swarm.of(MANIFEST), is_alone=False, settings=Settings(relay=relay), paths=Paths.default(tmp_path),
         contacts=(), dht_nodes=None, maps_port=False, membership=Membership(tmp_path),
     )  # fmt: skip
-    source = TaskSource(MANIFEST)
     with ExitStack() as closing:
-        open_transport(workspace, source, bytes(32), lambda event: None, closing, Room())
-    assert (made[0].carries, made[0].volunteers, made[0].is_volunteer) == (carries, volunteers, volunteers)
+        open_transport(workspace, TaskSource(MANIFEST), bytes(32), lambda event: None, closing, Room())
+    config: SwarmConfig = member.call_args.args[0]
+    assert (config.carries, config.volunteers, config.is_volunteer) == (carries, volunteers, volunteers)
 
 
 @in_trio(0)
 async def test_who_is_alone_asks_a_new_volunteer_often_and_others_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     discovery = make_discovery(monkeypatch)
     monkeypatch.setattr(time, "monotonic", trio.current_time)
-    asked: list[float] = []
-
-    async def ask(peer_id: str, limit: trio.CapacityLimiter) -> None:
-        await trio.lowlevel.checkpoint()
-        asked.append(trio.current_time())
+    ask = AsyncMock()
+    monkeypatch.setattr(discovery, "_ask", ask)
 
     async def count(seconds: float) -> int:
-        asked.clear()
+        ask.reset_mock()
         discovery._ask_due.clear()
         with trio.move_on_after(seconds):
             await discovery._ask_peers()
-        return len(asked)
+        return ask.await_count
 
-    monkeypatch.setattr(discovery, "_ask", ask)
     monkeypatch.setattr(discovery._inbound, "look", lambda: None)
     gives_place = False
     discovery.volunteers._gives_place = lambda peer_id: gives_place
@@ -395,8 +356,7 @@ async def test_who_is_alone_asks_a_new_volunteer_often_and_others_seldom(monkeyp
 
 @fails_without("swarm/rendezvous/rendezvous.py", "sorted({*answer, *before}, key=self._order):", "[*before, *answer]:")
 def test_ten_thousand_addresses_push_out_no_volunteer_that_comes_before_them(lab: Lab) -> None:
-    everybody = [(f"5.{number // 40}.{number % 40}.1", 4001) for number in range(10_000)]
-    first, *others = lab.sort(*everybody)
+    first, *others = lab.sort(*((f"5.{number // 40}.{number % 40}.1", 4001) for number in range(10_000)))
     seen = Places(rank=lab.volunteers.rank)
     seen.add([first])
     for number in range(0, len(others), 100):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import trio
@@ -26,7 +27,7 @@ from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.messages import MAX_MESSAGE_BYTES
 from tests.defences.defence import fails_without
 from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
-from tests.swarm.host.victims import frame, message_of
+from tests.swarm.host.victims import control, frame, message_of
 from tests.swarm.loop import in_trio
 
 TOPIC = "topic"
@@ -45,17 +46,13 @@ class Lab:
         host = make_host(Identity(bytes([1]) * 32), None, self.meter)
         self.gossip: Any = Gossip(host, TOPIC, self._check, lambda *_: None, lambda peer: 0.0, self.meter)
         self.gossip.handle_subscription = self._subscribe
-        self.gossip.router.handle_rpc = self._control
+        self.gossip.router.handle_rpc = AsyncMock(side_effect=lambda rpc, peer: self.controls.append(rpc.control))
 
     def _check(self, *_: object) -> Verdict:
         return self.verdicts.pop(0) if self.verdicts else Verdict.ACCEPT
 
     def _subscribe(self, *_: object) -> None:
         self.subscriptions += 1
-
-    async def _control(self, rpc: rpc_pb2.RPC, peer: ID) -> None:
-        await trio.lowlevel.checkpoint()
-        self.controls.append(rpc.control)
 
     async def read(self, *frames: rpc_pb2.RPC, peer: ID = PEER) -> FakeConnection:
         connection = FakeConnection(str(peer))
@@ -74,9 +71,8 @@ def signed_message(sequence: int = 0) -> rpc_pb2.Message:
 @fails_without("swarm/host/gossip.py", "del prune.peers[:]", "pass")
 @in_trio(jumps=0)
 async def test_peers_named_in_a_prune_are_not_dialled() -> None:
-    rpc = rpc_pb2.RPC()
-    rpc.control.prune.add(topicID=TOPIC).peers.add(peerID=OTHER.to_bytes())
-    (kept,) = (await Lab().kept(rpc)).prune
+    named = [rpc_pb2.PeerInfo(peerID=OTHER.to_bytes())]
+    (kept,) = (await Lab().kept(control(prune=[rpc_pb2.ControlPrune(topicID=TOPIC, peers=named)]))).prune
     assert kept.topicID == TOPIC and not kept.peers
 
 
@@ -85,12 +81,12 @@ async def test_peers_named_in_a_prune_are_not_dialled() -> None:
 @fails_without("swarm/host/gossip.py", "ihave.messageIDs[:MAX_CONTROL]", "ihave.messageIDs")
 @in_trio(jumps=0)
 async def test_control_messages_are_of_our_topic_and_few() -> None:
-    rpc = rpc_pb2.RPC()
-    for _ in range(2 * MAX_CONTROL):
-        rpc.control.graft.add(topicID=TOPIC)
-    for _ in range(3):
-        rpc.control.prune.add(topicID="other")
-    rpc.control.ihave.add(topicID=TOPIC, messageIDs=[b"%046d" % number for number in range(2 * MAX_CONTROL)])
+    ids = [b"%046d" % number for number in range(2 * MAX_CONTROL)]
+    rpc = control(
+        graft=2 * MAX_CONTROL * [rpc_pb2.ControlGraft(topicID=TOPIC)],
+        prune=3 * [rpc_pb2.ControlPrune(topicID="other")],
+        ihave=[rpc_pb2.ControlIHave(topicID=TOPIC, messageIDs=ids)],
+    )
     kept = await Lab().kept(rpc)
     assert (len(kept.graft), len(kept.prune)) == (MAX_REPEATED, 0)
     assert [len(ihave.messageIDs) for ihave in kept.ihave] == [MAX_CONTROL]
@@ -99,10 +95,8 @@ async def test_control_messages_are_of_our_topic_and_few() -> None:
 @fails_without("swarm/host/gossip.py", "getattr(control, name)[:MAX_CONTROL]", "getattr(control, name)")
 @in_trio(jumps=0)
 async def test_looking_for_our_topic_in_a_frame_ends() -> None:
-    rpc = rpc_pb2.RPC()
-    for number in range(MAX_CONTROL + 1):
-        rpc.control.graft.add(topicID=TOPIC if number == MAX_CONTROL else "other")
-    assert not (await Lab().kept(rpc)).graft
+    grafts = [rpc_pb2.ControlGraft(topicID=topic) for topic in (*["other"] * MAX_CONTROL, TOPIC)]
+    assert not (await Lab().kept(control(graft=grafts))).graft
 
 
 @fails_without("swarm/host/gossip.py", " and announced.take()]", "]")
@@ -111,9 +105,8 @@ async def test_announced_messages_are_limited_in_rate() -> None:
     """Each unknown id is asked for."""
     lab, announced = Lab(), 0
     for turn in range(40):
-        rpc = rpc_pb2.RPC()
-        for number in range(2 * MAX_REPEATED):
-            rpc.control.ihave.add(topicID=TOPIC, messageIDs=[b"%040d %05d" % (turn, number)] * 4)
+        ids = [[b"%040d %05d" % (turn, number)] * 4 for number in range(2 * MAX_REPEATED)]
+        rpc = control(ihave=[rpc_pb2.ControlIHave(topicID=TOPIC, messageIDs=few) for few in ids])
         kept = [len(ihave.messageIDs) for ihave in (await lab.kept(rpc)).ihave]
         assert len(kept) == MAX_REPEATED
         announced += sum(kept)
@@ -128,12 +121,11 @@ async def test_announced_messages_are_limited_in_rate() -> None:
 async def test_requests_for_messages_are_limited_in_rate() -> None:
     lab, asked = Lab(), 0
     for turn in range(20):
-        rpc = rpc_pb2.RPC()
-        for _ in range(2):
-            rpc.control.iwant.add(messageIDs=[b"%d %d" % (turn, number) for number in range(2 * MAX_CONTROL)])
-        kept = [len(iwant.messageIDs) for iwant in (await lab.kept(rpc)).iwant]
-        assert sum(kept) <= MAX_CONTROL
-        asked += sum(kept)
+        ids = [b"%d %d" % (turn, number) for number in range(2 * MAX_CONTROL)]
+        rpc = control(iwant=2 * [rpc_pb2.ControlIWant(messageIDs=ids)])
+        kept = sum(len(iwant.messageIDs) for iwant in (await lab.kept(rpc)).iwant)
+        assert kept <= MAX_CONTROL
+        asked += kept
     assert asked == 2 * MAX_CONTROL
     assert (await lab.kept(rpc, OTHER)).iwant, "another neighbour has a rate of its own"
 
@@ -141,23 +133,15 @@ async def test_requests_for_messages_are_limited_in_rate() -> None:
 @fails_without("swarm/host/gossip.py", "rpc.publish[:MAX_PUBLISHED]", "rpc.publish")
 @fails_without("swarm/host/gossip.py", "if controls.take():", "if True:")
 @in_trio(jumps=0)
-async def test_messages_and_subscriptions_are_limited_in_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab, pushed = Lab(), 0
-
-    async def push_msg(*_: object) -> None:
-        nonlocal pushed
-        await trio.lowlevel.checkpoint()
-        pushed += 1
-
-    monkeypatch.setattr(lab.gossip, "push_msg", push_msg)
-    full = rpc_pb2.RPC(publish=[rpc_pb2.Message()] * (2 * MAX_PUBLISHED))
-    for _ in range(20):
-        full.subscriptions.add(subscribe=True, topicid=TOPIC)
+async def test_messages_and_subscriptions_are_limited_in_rate() -> None:
+    lab = Lab()
+    lab.gossip.push_msg = push = AsyncMock()
+    subscription = rpc_pb2.RPC.SubOpts(subscribe=True, topicid=TOPIC)
+    full = rpc_pb2.RPC(publish=[rpc_pb2.Message()] * (2 * MAX_PUBLISHED), subscriptions=[subscription] * 20)
     await lab.read(full)
-    assert pushed == MAX_PUBLISHED and lab.subscriptions == 20
+    assert push.await_count == MAX_PUBLISHED and lab.subscriptions == 20
     started = trio.current_time()
-    turns = int(4 * gossip.MESSAGE_BURST // (2 * MAX_PUBLISHED))
-    await lab.read(*[full] * turns)
+    await lab.read(*[full] * int(4 * gossip.MESSAGE_BURST // (2 * MAX_PUBLISHED)))
     assert lab.subscriptions <= 2 * MAX_CONTROL + MAX_CONTROL / 4 * (trio.current_time() - started)
 
 
@@ -165,8 +149,7 @@ async def test_messages_and_subscriptions_are_limited_in_rate(monkeypatch: pytes
 @in_trio(jumps=0)
 async def test_a_neighbour_that_sends_too_much_is_read_more_slowly() -> None:
     started = trio.current_time()
-    messages = rpc_pb2.RPC(publish=[rpc_pb2.Message()] * MAX_PUBLISHED)
-    connection = await Lab().read(*[messages] * 100)
+    connection = await Lab().read(*[rpc_pb2.RPC(publish=[rpc_pb2.Message()] * MAX_PUBLISHED)] * 100)
     expected = (100 * MAX_PUBLISHED - gossip.MESSAGE_BURST) / gossip.MESSAGES_PER_SECOND
     assert trio.current_time() - started == pytest.approx(expected, abs=1)
     assert connection.unfinished == 0
@@ -177,12 +160,12 @@ async def test_a_neighbour_that_sends_too_much_is_read_more_slowly() -> None:
 async def test_nothing_is_forwarded_while_the_upload_cap_is_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[rpc_pb2.RPC] = []
     monkeypatch.setattr(GossipSub, "send_rpc", lambda router, peer, rpc, *_: sent.append(rpc))
-    lab, message, control = Lab(), rpc_pb2.RPC(publish=[rpc_pb2.Message()]), rpc_pb2.RPC()
+    lab, message, other = Lab(), rpc_pb2.RPC(publish=[rpc_pb2.Message()]), rpc_pb2.RPC()
     for used in (0, lab.meter.upload.burst):
         lab.meter.upload.charge(2 * used)
-        lab.gossip.router.send_rpc(PEER, message)
-        lab.gossip.router.send_rpc(PEER, control)
-    assert sent == [message, control, control]
+        for rpc in (message, other):
+            lab.gossip.router.send_rpc(PEER, rpc)
+    assert sent == [message, other, other]
     assert lab.tally.counts == {"messages not forwarded: upload cap": 1}
 
 
@@ -211,21 +194,13 @@ async def test_whoever_brings_a_message_pays_for_the_time_that_forwarding_it_tak
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     payers: list[Payer | None] = []
-
-    async def write(*_: object) -> bool:
-        await trio.lowlevel.checkpoint()
-        payers.append(current_payer())
-        return True
-
-    monkeypatch.setattr(Pubsub, "write_msg", write)
-    lab = Lab()
-    brought, other = signed_message(1), signed_message(2)
+    monkeypatch.setattr(Pubsub, "write_msg", AsyncMock(side_effect=lambda *_: payers.append(current_payer())))
+    lab, brought, other = Lab(), signed_message(1), signed_message(2)
     payer = lab.meter.work, "192.0.2.1"
     with paid_by(payer):
         await lab.gossip.push_msg(PEER, brought)
-    stream = SimpleNamespace()
     for messages in ([brought], [other], [brought, other], []):
-        await lab.gossip.write_msg(stream, rpc_pb2.RPC(publish=messages))
+        await lab.gossip.write_msg(SimpleNamespace(), rpc_pb2.RPC(publish=messages))
     assert payers == [payer, None, None, None] and current_payer() is None
 
 
@@ -244,13 +219,9 @@ class Requests:
 
     def __init__(self, *sizes: int) -> None:
         self.queue = RpcQueue(max_size=1000)
-        tally = Tally()
-        self.router = SafeGossipSub(lambda peer: 0.0, Meter(0, 0, tally))
+        self.router = SafeGossipSub(lambda peer: 0.0, Meter(0, 0, Tally()))
         host = FakeHost(FakeConnection(str(PEER), "192.0.2.1"))
-
-        async def write_message(_stream: object, rpc: rpc_pb2.RPC) -> None:
-            self.queue.push(rpc)
-
+        write_message = AsyncMock(side_effect=lambda stream, rpc: self.queue.push(rpc))
         # Streams and their writing are what the library's own methods use, where ours are missing.
         self.router.pubsub = SimpleNamespace(
             peer_queues={PEER: self.queue}, host=host, peers={PEER: object()}, write_msg=write_message
@@ -299,7 +270,6 @@ def test_a_message_that_is_requested_again_and_again_is_sent_once() -> None:
 async def test_who_subscribes_again_and_again_gets_no_more_than_an_address_may_have() -> None:
     """The library sends what is recent at each subscription, of which a peer may make 16 a second."""
     requests = Requests(*[46_000] * 8)
-
     for _ in range(100):
         await requests.router.send_recent_messages(PEER, "t")
     frames = requests.queue._queue._non_priority
@@ -313,7 +283,6 @@ async def test_who_subscribes_again_and_again_gets_no_more_than_an_address_may_h
 def test_small_requests_for_messages_return_no_more_than_an_address_may_have() -> None:
     requests = Requests(*[46_000] * 8)
     for _ in range(100):
-        frames = requests.ask(*requests.ids)
-    returned = sum(frame.ByteSize() for frame in frames)
+        returned = sum(frame.ByteSize() for frame in requests.ask(*requests.ids))
     assert COMMON_BURST <= returned <= COMMON_BURST + SERVED_BURST + 8 * 48_000
     assert requests.router.tally.counts["requests for messages refused: the address has had too much"] > 50

@@ -30,9 +30,7 @@ def stranger() -> ID:
     return ID.from_string(Identity(secrets.token_bytes(32)).peer_id)
 
 
-@fails_without(
-    "swarm/host/host.py", 'raise PermissionError("the secret key is not revealed")', "return self._identity.secret"
-)
+@fails_without("swarm/host/host.py", "raise PermissionError", "return self._identity.secret or")
 def test_the_librarys_key_signs_and_reveals_nothing() -> None:
     key = IdentityKey(IDENTITY)
     assert key.get_public_key().verify(b"data", key.sign(b"data"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,12 +14,10 @@ from multiaddr import Multiaddr
 from sapo_edge.swarm.host.traffic import Meter, MeteredTCP
 from sapo_edge.swarm.tally import Tally
 from tests.defences.defence import fails_without
-from tests.swarm.host.victims import attacker, hardened, ignore
+from tests.swarm.host.victims import attacker, hardened, ignore, serving
 from tests.swarm.loop import in_trio
 
 MIB = 1024 * 1024
-
-
 SKIPPED = 0.03
 """Idle seconds after which time passes at once: real sockets answer sooner."""
 
@@ -41,15 +38,12 @@ async def test_a_handshake_has_ten_seconds() -> None:
 @in_trio(SKIPPED)
 async def test_a_write_without_progress_has_thirty_seconds() -> None:
     tally = Tally()
-    async with trio.open_nursery() as nursery:
-        (listener,) = await nursery.start(partial(trio.serve_tcp, ignore, 0, host="127.0.0.1"))
-        address = Multiaddr(f"/ip4/127.0.0.1/tcp/{listener.socket.getsockname()[1]}")
-        connection: Any = await MeteredTCP(Meter(0, 0, tally)).dial(address)
+    async with serving(ignore) as port:
+        connection: Any = await MeteredTCP(Meter(0, 0, tally)).dial(Multiaddr(f"/ip4/127.0.0.1/tcp/{port}"))
         started = trio.current_time()
         with pytest.raises(ConnectionClosedError):
             await connection.stream.write(bytes(64 * MIB))
         assert 29 < trio.current_time() - started < 31 and tally.counts == {"stalled sockets closed": 1}
-        nursery.cancel_scope.cancel()
 
 
 @fails_without("swarm/host/hardening.py", "        self.backlog.charge(length)\n")
@@ -64,8 +58,7 @@ async def test_unread_data_of_all_connections_has_seven_mib() -> None:
             stream.muxed_stream.send_window = 2**31
             for _ in range(10):
                 await stream.write(bytes(MIB // 4))
-                network = victim.host.get_network()
-                most = max(most, sum(one.muxed_conn.unread for one in network.get_connections()))
+                most = max(most, sum(one.muxed_conn.unread for one in victim.host.get_network().get_connections()))
                 await trio.sleep(0.02)
 
     async with hardened() as victim, contextlib.AsyncExitStack() as stack:

@@ -23,6 +23,7 @@ from tests.swarm.host.victims import (
     Hardened,
     address_of,
     bare_host,
+    control,
     dial,
     frame,
     hardened,
@@ -84,9 +85,7 @@ class Lab:
 
     async def graft(self, peers: list[ID]) -> None:
         for peer in peers:
-            rpc = rpc_pb2.RPC()
-            rpc.control.graft.add(topicID=TOPIC)
-            await self._streams[peer].write(frame(rpc))
+            await self._streams[peer].write(frame(control(graft=[rpc_pb2.ControlGraft(topicID=TOPIC)])))
 
     @property
     def mesh(self) -> set[ID]:

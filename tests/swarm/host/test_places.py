@@ -9,7 +9,7 @@ import tracemalloc
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import trio
@@ -34,7 +34,7 @@ from sapo_edge.swarm.host.places import (
     Origin,
     Places,
 )
-from sapo_edge.swarm.host.traffic import MAX_SOCKETS, MAX_SOCKETS_PER_ADDRESS, Meter, MeteredStream, MeteredTCP
+from sapo_edge.swarm.host.traffic import MAX_SOCKETS, MAX_SOCKETS_PER_ADDRESS, Meter, MeteredTCP
 from sapo_edge.swarm.host.work import Work
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.joining.invite import MAX_ADDRESSES
@@ -52,22 +52,17 @@ HOSTS = st.tuples(st.integers(1, 3), st.integers(1, 3)).map(lambda pair: f"9.9.{
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same_address", "same_network"),
+    ("one", "same_address", "same_network", "elsewhere"),
     [
-        ("9.9.9.5", "9.9.9.5", True, True),
-        ("9.9.9.5", "9.9.9.6", False, True),
-        ("9.9.9.5", "9.9.8.5", False, False),
-        ("2a00:1:2:3::1", "2a00:1:2:3:ffff::9", True, True),
-        ("2a00:1:2:3::1", "2a00:1:2:4::1", False, True),
-        ("2a00:1:2:3::1", "2a00:1:3:3::1", False, False),
-        ("fe80::1%eth0", "fe80::1%eth1", True, True),
-        ("192.168.1.5", "192.168.1.6", False, True),
+        ("9.9.9.5", "9.9.9.5", "9.9.9.6", "9.9.8.5"),
+        ("2a00:1:2:3::1", "2a00:1:2:3:ffff::9", "2a00:1:2:4::1", "2a00:1:3:3::1"),
+        ("fe80::1%eth0", "fe80::1%eth1", "192.168.1.6", "9.9.9.5"),
     ],
 )
-def test_the_origin_of_an_address(one: str, other: str, same_address: bool, same_network: bool) -> None:
-    first, second = Origin.of(one), Origin.of(other)
-    assert (first.address == second.address) is same_address
-    assert (first.network == second.network) is same_network
+def test_the_origin_of_an_address(one: str, same_address: str, same_network: str, elsewhere: str) -> None:
+    own, *others = map(Origin.of, (one, same_address, same_network, elsewhere))
+    assert [other.address == own.address for other in others] == [True, False, False]
+    assert [other.network == own.network for other in others] == [True, True, False]
 
 
 @fails_without("swarm/host/places.py", "if self._addresses[origin.address] > self._per_address:")
@@ -204,41 +199,29 @@ async def test_nothing_is_made_for_a_connection_that_is_turned_away(
 ) -> None:
     tally = Tally()
     meter = Meter(0, 0, tally, capacity)
-    opened: list[MeteredStream] = []
-    first = meter.open
-
-    def keep(stream: Any) -> MeteredStream:
-        opened.append(first(stream))
-        return opened[-1]
-
-    monkeypatch.setattr(meter, "open", keep)
+    opened = Mock(wraps=meter.open)
+    monkeypatch.setattr(meter, "open", opened)
     async with listening(meter) as port, await trio.open_tcp_stream("127.0.0.1", port):
-        assert await until(lambda: opened)
+        assert await until(lambda: opened.called)
         for _ in range(3):
             async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
                 with contextlib.suppress(trio.BrokenResourceError):
                     assert await stream.receive_some(1) == b""
-        assert len(opened) == 1 and tally.counts[reason] == 3
+        assert opened.call_count == 1 and tally.counts[reason] == 3
 
 
-@fails_without(
-    "swarm/host/traffic.py", "if delay is None:", "if displaced: displaced.abort()\n        if delay is None:"
-)
+@fails_without("swarm/host/traffic.py", "if delay is None:", "if (displaced and displaced.abort()) or delay is None:")
 @in_trio()
 async def test_who_is_refused_for_the_rate_displaces_nobody() -> None:
     meter = Meter(0, 0, Tally(), Capacity(places=2, per_address=2, per_second=0.01, burst=2.0))
-
-    async def connect(host: str, port: int) -> tuple[MeteredStream, bool]:
-        socket = meter.open(FakeSocket(host, port))
-        return socket, await meter.admits(socket)
-
-    for port in range(2):
-        visitor, admitted = await connect("8.8.0.1", port)
-        assert admitted
+    *visitors, last = (meter.open(FakeSocket("8.8.0.1", port)) for port in range(3))
+    for visitor in visitors:
+        assert await meter.admits(visitor)
         visitor.abort()
-    stay = [await connect("9.9.9.5", port) for port in range(2)]
-    _, admitted = await connect("8.8.0.1", 2)
-    assert not admitted and not any(socket.gone.is_set() for socket, _ in stay)
+    stay = [meter.open(FakeSocket("9.9.9.5", port)) for port in range(2)]
+    for socket in stay:
+        await meter.admits(socket)
+    assert not await meter.admits(last) and not any(socket.gone.is_set() for socket in stay)
 
 
 CAMPUS, FLOODING = "9.9.9.5", "8.8.0.1"
@@ -325,8 +308,7 @@ def test_200_nodes_of_a_campus_join_while_one_address_floods(
 
 @fails_without("swarm/host/places.py", "if delay > LONGEST_WAIT:")
 def test_arrivals_have_a_rate() -> None:
-    clock = Clock()
-    arrivals = Arrivals(Capacity(1000, 500, per_second=10.0, burst=8.0), clock)
+    arrivals = Arrivals(Capacity(1000, 500, per_second=10.0, burst=8.0), Clock())
     turns = [turn for _ in range(100) if (turn := arrivals.turn("9.9.9.5")) is not None]
     assert len(turns) == pytest.approx(8 + 5 * LONGEST_WAIT, abs=1)
     assert turns == sorted(turns) and turns[-1] <= LONGEST_WAIT
@@ -359,9 +341,10 @@ class Connection:
         self.ended, self.unread = True, 0
 
     def receive(self, backlog: Backlog, size: int) -> None:
-        """What a muxer does when a frame of so many bytes arrives."""
-        self.unread += size
-        backlog.charge(size)
+        """What a muxer does when a frame of so many bytes arrives, if it has not ended."""
+        if not self.ended:
+            self.unread += size
+            backlog.charge(size)
 
 
 @fails_without("swarm/host/places.py", "(sources[connection.source], unread[connection])", "unread[connection]")
@@ -371,10 +354,8 @@ def test_many_small_backlogs_of_one_address_end_before_a_large_one_of_another() 
     for connection in (honest, *hostile):
         backlog.add(connection)
     honest.receive(backlog, 2000)
-    for _ in range(10):
-        for connection in hostile:
-            if not connection.ended:
-                connection.receive(backlog, 200)
+    for connection in 10 * hostile:
+        connection.receive(backlog, 200)
     assert not honest.ended
     ended = sum(connection.ended for connection in hostile)
     assert ended == tally.counts["connections closed: too much unread data in all"] > 0
@@ -414,7 +395,6 @@ def test_a_node_holds_less_unread_data_than_a_relay() -> None:
         backlog.add(peer)
     for _ in range(64):
         for peer in peers:
-            if not peer.ended:
-                peer.receive(backlog, 64 * 1024)
+            peer.receive(backlog, 64 * 1024)
         assert sum(peer.unread for peer in peers) <= traffic.UNREAD_BYTES + LOOK_BYTES < MAX_UNREAD / 3
     assert any(peer.ended for peer in peers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import pytest
@@ -71,18 +71,16 @@ async def test_requests_are_bounded_and_refusals_are_counted() -> None:
         silent = await client.new_stream(ID.from_string(server), [TProtocol(ECHO.protocol_id)])
         assert await until(lambda: "echoes refused: too slow" in tally.counts)
         await silent.reset()
-        results: list[bytes | RequestError] = []
+        answers: list[bytes] = []
 
         async def ask() -> None:
-            try:
-                results.append(await request(client, server, ECHO, b"slow"))
-            except RequestError as error:
-                results.append(error)
+            with suppress(RequestError):
+                answers.append(await request(client, server, ECHO, b"slow"))
 
         async with trio.open_nursery() as nursery:
             for _ in range(3):
                 nursery.start_soon(ask)
-        assert sorted(map(type, results), key=str) == sorted([bytes, bytes, RequestError], key=str)
+        assert answers == [b"slow"] * 2
         tally.count("closed")
         for _ in range(3):
             with pytest.raises(RequestError):
@@ -96,9 +94,7 @@ async def test_requests_are_bounded_and_refusals_are_counted() -> None:
 @fails_without("swarm/host/requests.py", "with trio.fail_after(self._protocol.total_seconds):", "if True:")
 @in_trio()
 async def test_a_peer_that_does_not_read_its_response_holds_no_place_for_long() -> None:
-    tally = Tally()
-    host = FakeHost()
-
+    tally, host = Tally(), FakeHost()
     RequestServer(host, replace(ECHO, total_seconds=0.2), echo, tally).start()
     stream = FakeStream(FakeConnection(Identity(bytes([1]) * 32).peer_id), b"\0\0\0\1x", reads=False)
     with trio.fail_after(5):
@@ -132,7 +128,6 @@ async def test_one_machine_does_not_keep_others_from_being_served() -> None:
         [FakeConnection(Identity(bytes([number]) * 32).peer_id, remote) for number in range(first, first + 3)]
         for first, remote in ((1, "9.9.9.9"), (5, "8.8.8.8"))
     )
-
     RequestServer(host, replace(ECHO, max_served=2), echo, tally).start()
     silent = [FakeStream(connection, None) for connection in crowd]
     async with trio.open_nursery() as nursery:

@@ -55,8 +55,7 @@ async def test_a_64_counts_as_one_address() -> None:
     assert holder("9.9.9.9") == "9.9.9.9" and holder("::ffff:9.9.9.9") == "::ffff:9.9.9.9"
     meter = Meter(0, 0, Tally())
     sockets = [FakeSocket(f"2a00::{number:x}", 5000) for number in range(MAX_SOCKETS_PER_ADDRESS + 9)]
-    admitted = [await meter.admits(meter.open(socket)) for socket in sockets]
-    assert sum(admitted) == MAX_SOCKETS_PER_ADDRESS
+    assert sum([await meter.admits(meter.open(socket)) for socket in sockets]) == MAX_SOCKETS_PER_ADDRESS
 
 
 def test_ipv6_addresses_of_this_machine_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import trio
@@ -50,11 +51,9 @@ def test_ten_addresses_get_a_quarter_of_a_core_at_most() -> None:
 @fails_without("swarm/member/session.py", "NEWCOMERS_CHECK_BURST = 0.015, 0.2", "NEWCOMERS_CHECK_BURST = 0.05, 0.2")
 @fails_without("swarm/host/work.py", "COMMON, COMMON_BURST = 0.12, 0.3", "COMMON, COMMON_BURST = 0.12, 4.0")
 def test_six_addresses_get_no_more_in_any_half_minute() -> None:
-    addresses = COMMON_BURST + 30 * (COMMON + 6 * SHARE)
-    assert addresses <= 30 * 0.19
-    arrivals = ARRIVING_BURST + 30 * ARRIVING_SHARE
+    addresses, arrivals = COMMON_BURST + 30 * (COMMON + 6 * SHARE), ARRIVING_BURST + 30 * ARRIVING_SHARE
     checks = NEWCOMERS_CHECK_BURST + 30 * NEWCOMERS_CHECK
-    assert addresses + arrivals + checks <= 30 * 0.25 + 1e-9
+    assert addresses <= 30 * 0.19 and addresses + arrivals + checks <= 30 * 0.25 + 1e-9
 
 
 @fails_without("swarm/host/work.py", "now = self._clock()", "now = self._clock()\n        self._ended = now - 1e-6")
@@ -152,17 +151,10 @@ async def test_an_address_that_has_used_up_its_time_is_not_read_and_others_are(
 @fails_without("swarm/host/traffic.py", "min(max(delay, SHORTEST_DELAY), LONGEST_DELAY)", "min(delay, LONGEST_DELAY)")
 @in_trio()
 async def test_a_delayed_read_is_not_tried_again_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    meter = Meter(0, 0, Tally())
-    looks = 0
-
-    def wait(address: str) -> float:
-        nonlocal looks
-        looks += 1
-        return 1e-3
-
-    monkeypatch.setattr(meter.work, "wait", wait)
+    meter, look = Meter(0, 0, Tally()), Mock(return_value=1e-3)
+    monkeypatch.setattr(meter.work, "wait", look)
     assert not await is_read(meter, "192.0.2.1")
-    assert 1 <= looks <= 1 + 0.2 / traffic.SHORTEST_DELAY
+    assert 1 <= look.call_count <= 1 + 0.2 / traffic.SHORTEST_DELAY
 
 
 class _Ledger:
@@ -179,15 +171,9 @@ class _Ledger:
 
 
 @fails_without("swarm/host/traffic.py", "                self._meter.work.attribute_to(metered.address)\n")
-@fails_without(
-    "swarm/host/host.py",
-    "add_instrument(meter.work)",
-    "add_instrument(meter.work); meter.work.after_task_step = lambda task: None",
-)
+@fails_without("swarm/host/host.py", "trio.lowlevel.add", "meter.work.after_task_step = id; trio.lowlevel.add")
 @fails_without("swarm/host/hardening.py", "True\n            self.meter.work.attribute_to(metered.address)", "True")
-@fails_without(
-    "swarm/host/hardening.py", "        if metered is not None:\n            meter.work.attribute_to(metered.address)\n"
-)
+@fails_without("swarm/host/hardening.py", "  meter.work.attribute_to(metered.address)", "  pass")
 @pytest.mark.parametrize("place", ["handshake", "connection", "stream"])
 @in_trio()
 async def test_all_that_a_connection_does_is_charged_to_its_address(

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import trio
@@ -183,9 +184,23 @@ async def ignore(stream: object) -> None:
     await trio.sleep_forever()
 
 
+@asynccontextmanager
+async def serving(handler: Callable[[Any], Awaitable[None]]) -> AsyncIterator[int]:
+    """A TCP server on this machine; its port."""
+    async with trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, handler, 0, host="127.0.0.1"))
+        yield listener.socket.getsockname()[1]
+        nursery.cancel_scope.cancel()
+
+
 def frame(rpc: rpc_pb2.RPC | bytes) -> bytes:
     data = rpc if isinstance(rpc, bytes) else rpc.SerializeToString()
     return bytes(encode_uvarint(len(data))) + data
+
+
+def control(**kinds: Any) -> rpc_pb2.RPC:
+    """A frame of control messages: of each kind a list."""
+    return rpc_pb2.RPC(control=rpc_pb2.ControlMessage(**kinds))
 
 
 def signed(host: IHost, data: bytes, sequence: int | None = None) -> rpc_pb2.Message:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import time
-from functools import partial
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import pytest
 import trio
@@ -22,38 +22,35 @@ from sapo_edge.swarm.rendezvous.dial import named_address, who_listens
 from sapo_edge.swarm.tally import Tally
 from tests.defences.defence import fails_without
 from tests.swarm.finding.fakes import OTHER, OWN, a_host
+from tests.swarm.host.victims import serving, until
 from tests.swarm.loop import in_trio
 
 SUBNETS = ipaddress.ip_network("192.168.1.0/24"), ipaddress.ip_network("8.8.4.0/24")
 HOME = LocalNetworks(("192.168.1.2",), SUBNETS, False)
+PRIVATE = ("192.168.1.7", "8.8.4.9", "127.0.0.1", "10.1.1.1", "169.254.169.254", "224.0.0.1")
+REFUSED = [*((ip, 4001) for ip in PRIVATE), ("9.9.9.9", 25)]
+"""Places that no stranger may name to a node at home."""
+PSK = bytes(range(32))
 
 
 @pytest.fixture
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The addresses that were connected to."""
     places: list[tuple[str, int]] = []
-
-    async def who_listens(_host: object, ip: str, port: int) -> str | None:
-        places.append((ip, port))
-        return None
-
-    monkeypatch.setattr(dialing, "who_listens", who_listens)
+    monkeypatch.setattr(dialing, "who_listens", AsyncMock(side_effect=lambda host, *place: places.append(place)))
     return places
 
 
 def dialler() -> Dialler:
     host = a_host(SimpleNamespace(connections={}))
-    tally = Tally()
-    return Dialler(host, PeerBook(OWN), lambda: HOME, lambda peer: False, lambda address: None, tally)
+    return Dialler(host, PeerBook(OWN), lambda: HOME, lambda peer: False, lambda address: None, Tally())
 
 
 @fails_without("swarm/finding/dialing.py", "not self._networks().may_name(address, ())", "False")
 @in_trio()
 async def test_only_public_addresses_of_other_networks_are_tried(tried: list[tuple[str, int]]) -> None:
-    private = ("192.168.1.7", "8.8.4.9", "127.0.0.1", "10.1.1.1", "169.254.169.254", "224.0.0.1")
-    refused = [*((ip, 4000) for ip in private), ("9.9.9.9", 25)]
     one = dialler()
-    for ip, port in [*refused, ("9.9.9.9", 4000), ("9.9.9.9", 4000)]:
+    for ip, port in [*REFUSED, ("9.9.9.9", 4000), ("9.9.9.9", 4000)]:
         assert await one.identify(ip, port) is None
     assert tried == [("9.9.9.9", 4000)], "and each once in a while"
 
@@ -81,14 +78,17 @@ def test_no_more_are_tried_while_those_that_answered_wait_for_their_dials() -> N
     assert one.wants_strangers, "one failure is enough"
 
 
-@pytest.mark.parametrize("psk", [None, bytes(range(32))])
+@pytest.mark.parametrize(("psk", "of_visitor", "is_proven"), [(None, None, True), (PSK, PSK, True), (PSK, None, False)])
 @in_trio()
-async def test_whoever_listens_proves_who_it_is(psk: bytes | None) -> None:
-    async with visiting_host(psk, "loopback") as there, visiting_host(psk) as here:
-        assert await who_listens(here, "127.0.0.1", listen_port(there)) == str(there.get_id())
-        with trio.fail_after(10):
-            while here.get_network().connections or there.get_network().connections:
-                await trio.sleep(0.05)
+async def test_whoever_listens_proves_who_it_is_to_its_swarm(
+    psk: bytes | None, of_visitor: bytes | None, is_proven: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_proven:
+        monkeypatch.setattr(dial, "ANSWER_SECONDS", 1.0)
+    async with visiting_host(psk, "loopback") as there, visiting_host(of_visitor) as here:
+        expected = str(there.get_id()) if is_proven else None
+        assert await who_listens(here, "127.0.0.1", listen_port(there)) == expected
+        assert await until(lambda: not here.get_network().connections and not there.get_network().connections, 10)
 
 
 @pytest.mark.parametrize("answer", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\xff" * 5000])
@@ -101,38 +101,20 @@ async def test_who_is_no_node_is_nobody(answer: bytes | None, monkeypatch: pytes
             await trio.sleep_forever()
         await stream.send_all(answer or b"")
 
-    async with visiting_host(None) as here, trio.open_nursery() as nursery:
-        (listener,) = await nursery.start(partial(trio.serve_tcp, host="127.0.0.1"), serve, 0)
-        port = listener.socket.getsockname()[1]
+    async with visiting_host(None) as here, serving(serve) as port:
         began = time.monotonic()
         assert await who_listens(here, "127.0.0.1", port) is None
+        assert await who_listens(here, "127.0.0.1", 1) is None, "nobody listens there"
         assert time.monotonic() - began < 30
-        nursery.cancel_scope.cancel()
 
 
-@fails_without(
-    "swarm/rendezvous/dial.py", "if not networks.may_name(direct_address(ip, port, str(host.get_id())), ()):"
-)
+@fails_without("swarm/rendezvous/dial.py", "if not networks.may_name", "if False and networks.may_name")
 @in_trio()
 async def test_who_listens_where_no_stranger_may_name_an_address_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, int]] = []
-
-    async def somebody(_host: object, ip: str, port: int) -> str:
-        asked.append((ip, port))
-        return OWN if port == 4000 else OTHER
-
-    monkeypatch.setattr(dial, "who_listens", somebody)
+    asked = AsyncMock(side_effect=lambda host, ip, port: OWN if port == 4000 else OTHER)
+    monkeypatch.setattr(dial, "who_listens", asked)
     host = a_host(SimpleNamespace(connections={}))
-    refused = [(ip, 4001) for ip in ("192.168.1.7", "8.8.4.9", "127.0.0.1", "10.1.1.1", "169.254.169.254")]
-    for place in [*refused, ("9.9.9.9", 25), ("9.9.9.9", 4000)]:
+    for place in [*REFUSED, ("9.9.9.9", 4000)]:
         assert await named_address(host, HOME, *place) is None
     assert str(await named_address(host, HOME, "9.9.9.9", 4001)) == f"/ip4/9.9.9.9/tcp/4001/p2p/{OTHER}"
-    assert asked == [("9.9.9.9", 4000), ("9.9.9.9", 4001)]
-
-
-@in_trio()
-async def test_a_member_of_a_private_swarm_is_nobody_to_others() -> None:
-    async with visiting_host(bytes(range(32)), "loopback") as there, visiting_host(None) as here:
-        assert await who_listens(here, "127.0.0.1", listen_port(there)) is None
-    async with visiting_host(None) as here:
-        assert await who_listens(here, "127.0.0.1", 1) is None
+    assert [call.args[1:] for call in asked.await_args_list] == [("9.9.9.9", 4000), ("9.9.9.9", 4001)]

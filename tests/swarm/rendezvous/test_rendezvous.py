@@ -8,7 +8,7 @@ import random
 import socket
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +28,8 @@ from sapo_edge.swarm.status import Search
 from sapo_edge.swarm.tally import Tally
 from tests.defences.defence import fails_without
 from tests.swarm.finding.fakes import nobody
-from tests.swarm.loop import in_trio
+from tests.swarm.host.victims import until
+from tests.swarm.loop import in_trio, meanwhile
 from tests.swarm.rendezvous.mainline import LOOSE, ON_LOOPBACK, start
 
 SWARM, KEY, OTHER_KEY = bytes(range(32)), bytes(20), bytes([1]) * 20
@@ -90,9 +91,7 @@ def test_ten_thousand_announced_addresses_take_the_room_of_a_few() -> None:
     assert len(places) == rendezvous.MAX_ANSWERS * MAX_OF_ANSWER
 
 
-@fails_without(
-    "swarm/rendezvous/rendezvous.py", "(answers).pop()", "([answer for answer in answers for _ in answer]).pop()"
-)
+@fails_without("swarm/rendezvous/rendezvous.py", "(answers).pop()", "([one for one in answers for _ in one]).pop()")
 def test_a_dht_node_that_says_more_or_later_than_others_is_heard_no_more() -> None:
     firsts = []
     for seed in range(100):
@@ -124,6 +123,18 @@ def run_instead(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     monkeypatch.setattr(rendezvous, "TRY_SECONDS", 0.05)
 
 
+Contacts = tuple[Place, ...]
+
+
+@pytest.fixture(scope="module")
+def dht() -> Iterator[Contacts]:
+    """A node of a real DHT for each version of IP, on this machine."""
+    sessions = {host: start([host] * 6, **LOOSE) for host in ("127.0.0.1", "::1")}
+    yield tuple((host, own[0].listen_port()) for host, own in sessions.items())
+    for session in itertools.chain(*sessions.values()):
+        session.pause()
+
+
 class Run:
     """A rendezvous with a program that the test scripts."""
 
@@ -145,12 +156,8 @@ class Run:
     @in_trio()
     async def until(self, condition: Callable[[], object]) -> None:
         """Run it until a condition is true."""
-        with trio.fail_after(25):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self.rendezvous.run)
-                while not condition():
-                    await trio.sleep(0.02)
-                nursery.cancel_scope.cancel()
+        async with meanwhile(self.rendezvous.run):
+            assert await until(condition, 25)
 
 
 SAYS = "import json, sys; print({!r}, flush=True); sys.stdin.read()"
@@ -174,8 +181,7 @@ def test_a_program_that_says_nonsense_or_ends_is_started_again(monkeypatch: pyte
 
 @fails_without("swarm/rendezvous/rendezvous.py", "if len(pending) > MAX_LINE:")
 def test_a_line_without_an_end_ends_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    endless = "import sys; print('x' * 1_000_000, end='', flush=True); sys.stdin.read()"
-    run = Run(monkeypatch, endless)
+    run = Run(monkeypatch, "import sys; print('x' * 1_000_000, end='', flush=True); sys.stdin.read()")
     run.until(lambda: run.tally.counts.get("rendezvous lines that were too long"))
     assert run.tried == []
 
@@ -274,54 +280,37 @@ def test_nodes_are_remembered_for_the_next_start(monkeypatch: pytest.MonkeyPatch
 
 
 def test_who_is_reached_announces_its_port_and_a_changed_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    code = f"import sys\nfor line in sys.stdin: open({str(log)!r}, 'a').write(line)"
-    run = Run(monkeypatch, code)
-
-    def asked() -> list[int]:
-        return [json.loads(line)["port"] for line in log.read_text().splitlines()] if log.exists() else []
+    log, ports = tmp_path / "log", [0, 4000, 4001]
+    log.touch()
+    run = Run(monkeypatch, f"import sys\nfor line in sys.stdin: open({str(log)!r}, 'a').write(line)")
 
     def go_on() -> bool:
-        if asked() == [0]:
-            run.port = 4000
-        elif asked() == [0, 4000]:
-            run.port = 4001
-        return asked() == [0, 4000, 4001]
+        asked = [json.loads(line)["port"] for line in log.read_text().splitlines()]
+        assert asked == ports[: len(asked)]
+        run.port = ports[min(len(asked), 2)]
+        return asked == ports
 
     run.until(go_on)
 
 
 @in_trio()
-async def test_two_clients_find_each_other_in_a_real_dht(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Over IPv6; other tests have one with IPv4.
-    sessions = start(["::1"] * 6, **LOOSE)
-    contacts = (("::1", sessions[0].listen_port()),)
+async def test_two_clients_find_each_other_in_a_real_dht(dht: Contacts, monkeypatch: pytest.MonkeyPatch) -> None:
     announcing, looking = (Run(monkeypatch, ON_LOOPBACK) for _ in range(2))
     announcing.port = 4321
     for run in (announcing, looking):
-        run.rendezvous.contacts = contacts
+        # Over IPv6; other tests have one with IPv4.
+        run.rendezvous.contacts = dht[1:]
     monkeypatch.setattr(rendezvous, "LOOK_SECONDS", 0.5)
-    with trio.fail_after(60):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(announcing.rendezvous.run)
-            nursery.start_soon(looking.rendezvous.run)
-            while not looking.tried:
-                await trio.sleep(0.05)
-            nursery.cancel_scope.cancel()
+    async with meanwhile(announcing.rendezvous.run, looking.rendezvous.run):
+        assert await until(lambda: looking.tried, 60)
     assert looking.tried == [("::1", 4321)]
-    for session in sessions:
-        session.pause()
 
 
-def test_nodes_of_both_versions_of_ip_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    hosts = ["127.0.0.1", "::1"]
-    sessions = {host: start([host] * 4, **LOOSE) for host in hosts}
+def test_nodes_of_both_versions_of_ip_are_told(dht: Contacts, monkeypatch: pytest.MonkeyPatch) -> None:
     few = "from sapo_edge.swarm.rendezvous import program; program.FIRST_SECONDS, program.MAX_NODES = 2, 2\n"
     run = Run(monkeypatch, few + ON_LOOPBACK)
-    run.rendezvous.contacts = tuple((host, started[0].listen_port()) for host, started in sessions.items())
-    run.until(lambda: [host for host, _ in run.rendezvous.nodes] == hosts)
-    for session in itertools.chain(*sessions.values()):
-        session.pause()
+    run.rendezvous.contacts = dht
+    run.until(lambda: [host for host, _ in run.rendezvous.nodes] == [host for host, _ in dht])
 
 
 def test_a_topic_is_looked_up_seldom_and_from_the_beginning_when_the_last_member_is_gone() -> None:
@@ -338,10 +327,11 @@ def test_a_topic_is_looked_up_seldom_and_from_the_beginning_when_the_last_member
 
 
 @in_trio()
-async def test_each_address_comes_with_the_key_under_which_it_was_announced(monkeypatch: pytest.MonkeyPatch) -> None:
-    sessions = start(["127.0.0.1"] * 6, **LOOSE)
+async def test_each_address_comes_with_the_key_under_which_it_was_announced(
+    dht: Contacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_instead(monkeypatch, ON_LOOPBACK)
-    entry = Entry((("127.0.0.1", sessions[0].listen_port()),))
+    entry = Entry(dht[:1])
     found: list[tuple[bytes, Place]] = []
     topic = Topic(lambda: [KEY], lambda: 4321)
     with trio.fail_after(60):
@@ -356,14 +346,11 @@ async def test_each_address_comes_with_the_key_under_which_it_was_announced(monk
             topics = [short_topic([key], partial(keep, key)) for key in (OTHER_KEY, KEY)]
             nursery.start_soon(look_up, entry, topics)
     assert found == [(KEY, ("127.0.0.1", 4321))]
-    for session in sessions:
-        session.pause()
 
 
 @in_trio()
 async def test_without_libtorrent_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     run_instead(monkeypatch, f"import sys; sys.exit({NO_LIBRARY})")
-
     entry = Entry(())
     with trio.fail_after(20):
         await look_up(entry, [short_topic([KEY], nobody)])

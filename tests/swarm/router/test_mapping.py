@@ -9,10 +9,10 @@ import socket
 import struct
 import subprocess
 import sys
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import trio
@@ -27,7 +27,8 @@ from sapo_edge.swarm.router.ports import Ports
 from sapo_edge.swarm.router.program import LIFETIME, Task
 from sapo_edge.swarm.tally import Tally
 from tests.defences.defence import fails_without
-from tests.swarm.loop import in_trio
+from tests.swarm.host.victims import until
+from tests.swarm.loop import in_trio, meanwhile
 from tests.swarm.router.answering import answering
 
 NONCE = bytes(range(12))
@@ -114,51 +115,31 @@ def test_a_router_is_asked_by_pcp_then_by_nat_pmp(monkeypatch: pytest.MonkeyPatc
         program.ask_gateway(TASK, "127.0.0.1")
 
 
-class UPnP:
-    """A stand-in for miniupnpc, whose ports up to `taken` belong to others."""
-
-    taken = 0
-    permanent = False
-    lanaddr = "192.168.1.5"
-    calls: list[Any]
-
-    def __init__(self) -> None:
-        type(self).calls = []
-
-    def selectigd(self, url: str) -> str:
-        return url
-
-    def externalipaddress(self) -> str | None:
-        return None
-
-    def addportmapping(self, *arguments: Any) -> bool:
-        self.calls.append(arguments)
-        if len(self.calls) <= self.taken:
-            raise Exception("ConflictInMappingEntry")
-        if self.permanent and arguments[-1]:
-            raise Exception("OnlyPermanentLeasesSupported")
-        return True
-
-    def deleteportmapping(self, *arguments: Any) -> bool:
-        self.calls.append(arguments)
-        return True
-
-
 def test_upnp_takes_another_port_if_one_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "miniupnpc", types.SimpleNamespace(UPnP=UPnP))
+    library = Mock()
+    router = library.UPnP.return_value = Mock(lanaddr="192.168.1.5")
+    router.selectigd.side_effect, router.externalipaddress.return_value = str, None
+    monkeypatch.setitem(sys.modules, "miniupnpc", library)
     monkeypatch.setattr(program, "find_gateway", lambda: "127.0.0.1")
     monkeypatch.setattr(portmap, "PORT", 1)
     monkeypatch.setattr(program, "find_description", lambda gateway: f"http://{gateway}/root.xml")
-    assert program.ask(TASK) == Answer(4001, LIFETIME, "", "upnp")
-    assert UPnP.calls == [(4001, "TCP", "192.168.1.5", 4001, program.NAME, "", LIFETIME)]
-    monkeypatch.setattr(UPnP, "taken", 2)
-    monkeypatch.setattr(UPnP, "permanent", True)
-    made = program.ask(TASK)
-    assert made is not None and made.port != 4001 and UPnP.calls[-1][-1] == 0 and len(UPnP.calls) == 4
-    monkeypatch.setattr(UPnP, "taken", 99)
-    assert program.ask(TASK) is None and len(UPnP.calls) == 1 + program.OTHER_PORTS
+
+    def ask(*answers: object) -> tuple[Answer | None, list[tuple[Any, ...]]]:
+        """What is made of a router's answers to the ports that are asked for, and how they are asked for."""
+        router.addportmapping = Mock(side_effect=answers)
+        return program.ask(TASK), [call.args for call in router.addportmapping.call_args_list]
+
+    is_taken, is_permanent = Exception("ConflictInMappingEntry"), Exception("OnlyPermanentLeasesSupported")
+    asked = (4001, "TCP", "192.168.1.5", 4001, program.NAME, "", LIFETIME)
+    assert ask(True) == (Answer(4001, LIFETIME, "", "upnp"), [asked])
+    made, calls = ask(is_taken, is_taken, is_permanent, True)
+    assert made is not None and made.port == calls[-1][0] != 4001
+    assert [call[-1] for call in calls] == [LIFETIME, LIFETIME, LIFETIME, 0]
+    made, calls = ask(*[is_taken] * 99)
+    assert made is None and len(calls) == 1 + program.OTHER_PORTS
     assert program.ask(Task(4001, 4009, NONCE.hex(), "upnp", True)) is not None
-    assert UPnP.calls == [(4009, "TCP")]
+    router.deleteportmapping.assert_called_once_with(4009, "TCP")
+    assert router.addportmapping.call_count == len(calls)
 
 
 def line(**changes: Any) -> bytes:
@@ -202,17 +183,12 @@ async def test_a_mapping_is_renewed_removed_and_asked_for_again_with_the_same_se
         mapping = Mapping(port, claims.append, Tally(), ports)
         assert mapping.port == port
         asked = len(tasks) + 1
-        with trio.fail_after(20):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(mapping.run)
-                while mapping.current is None or Ports(file).external != 4009:
-                    await trio.sleep(0.01)
-                assert mapping.port == 4009
-                if renewals:
-                    mapping.renew_soon()
-                while len(tasks) < asked + renewals:
-                    await trio.sleep(0.01)
-                nursery.cancel_scope.cancel()
+        async with meanwhile(mapping.run):
+            assert await until(lambda: mapping.current and Ports(file).external == 4009, 20)
+            assert mapping.port == 4009
+            if renewals:
+                mapping.renew_soon()
+            assert await until(lambda: len(tasks) >= asked + renewals, 20)
 
     monkeypatch.setattr(mapping_module, "_command", command)
     for port, renewals in ((4001, 1), (4001, 0), (4002, 0)):
@@ -224,17 +200,15 @@ async def test_a_mapping_is_renewed_removed_and_asked_for_again_with_the_same_se
     assert len({task.nonce for task in tasks}) == 1 and tasks[0].nonce != Ports().nonce
 
 
-@pytest.mark.parametrize(
-    "code", ["import time; time.sleep(99)", "import sys; sys.exit(1)", "print('x' * 99999)", "print('{}')"]
-)
 @in_trio()
-async def test_a_router_that_does_not_answer_costs_nothing(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
-    monkeypatch.setattr(mapping_module, "_command", lambda task: [sys.executable, "-c", code])
-    mapping = Mapping(4001, list[str]().append, Tally(), Ports())
-
-    with trio.move_on_after(1.0):
-        await mapping.run()
-    assert mapping.current is None and mapping.port == 4001
+async def test_a_router_that_does_not_answer_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = "import time; time.sleep(99)", "import sys; sys.exit(1)", "print('x' * 99999)", "print('{}')"
+    monkeypatch.setattr(mapping_module, "_command", lambda task: [sys.executable, "-c", programs[task.port - 4001]])
+    mappings = [Mapping(4001 + number, list[str]().append, Tally(), Ports()) for number in range(4)]
+    async with meanwhile(*(mapping.run for mapping in mappings)):
+        await trio.sleep(2.0)
+    assert all(mapping.current is None for mapping in mappings)
+    assert [mapping.port for mapping in mappings] == [4001, 4002, 4003, 4004]
 
 
 OVERDOING = """

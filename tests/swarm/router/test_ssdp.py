@@ -103,16 +103,8 @@ def test_no_device_answers_in_the_routers_place(monkeypatch: pytest.MonkeyPatch)
     assert web.requests == []
 
 
-@fails_without(
-    "swarm/router/program.py",
-    'return check_url(match.group(1).decode("ascii"), gateway)',
-    'return match.group(1).decode("ascii")',
-)
-@fails_without(
-    "swarm/router/program.py",
-    "check_url(router.selectigd(find_description(gateway)), gateway)",
-    "router.selectigd(find_description(gateway))",
-)
+@fails_without("swarm/router/program.py", "check_url(match", "(lambda url, _: url)(match")
+@fails_without("swarm/router/program.py", "check_url(router", "(lambda url, _: url)(router")
 def test_no_router_has_anything_fetched_from_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     other = Web(OTHER, description())
     with other.running() as elsewhere:

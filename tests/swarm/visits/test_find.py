@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import trio
@@ -32,10 +32,11 @@ from tests.defences.defence import fails_without
 from tests.swarm.finding import fakes
 from tests.swarm.finding.fakes import OTHER as PEER
 from tests.swarm.finding.fakes import make_discovery
-from tests.swarm.loop import in_trio
+from tests.swarm.loop import in_trio, meanwhile
 from tests.swarm.member.members import make_member, peer
 from tests.swarm.rendezvous.mainline import LOOSE, ON_LOOPBACK, start
-from tests.swarm.rendezvous.test_named import HOME
+from tests.swarm.rendezvous.test_named import HOME, REFUSED
+from tests.swarm.rendezvous.test_rendezvous import run_instead
 
 STARTER, OTHER = load_manifest("starter"), load_manifest("arithmetic")
 OWN = replace(STARTER, name="own-sums")
@@ -58,27 +59,22 @@ def announce(sessions: Sequence[Any], key: bytes, port: int) -> None:
 
 @fails_without("swarm/visits/find.py", "OWN if known is None else bytes.fromhex(known.digest)", "OWN")
 @in_trio()
-async def test_swarms_are_found_in_a_real_dht_with_those_who_answer() -> None:
+async def test_swarms_are_found_in_a_real_dht_with_those_who_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions = start(["127.0.0.1"] * 6, **LOOSE)
-    entry = Entry((("127.0.0.1", sessions[0].listen_port()),))
     starter = keys_at(bytes.fromhex(STARTER.digest), None, time.time())[0]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rendezvous, "command_with", lambda argument: [sys.executable, "-c", ON_LOOPBACK, argument])
-        patch.setattr(rendezvous, "TRY_SECONDS", 0.05)
-        # All of them share an address.
-        patch.setattr(rendezvous, "MAX_OF_NETWORK", 10)
-        patch.setattr(find, "find_local_networks", lambda: SimpleNamespace(may_name=lambda address, remotes: True))
-        async with (
-            member(STARTER, 1) as one, member(STARTER, 2) as two, member(OWN, 3) as own, member(OTHER, 4) as liar,
-            trio.open_nursery() as nursery,
-        ):  # fmt: skip
-            finder = SwarmFinder(entry, [STARTER, OTHER])
-            nursery.start_soon(finder.run)
-            while len(finder.swarms) < 2 or len(finder.swarms[STARTER.digest].members) < 2 or finder.asked < 4:
-                for key, port in ((starter, one), (starter, two), (starter, liar), (swarms_keys()[0], own)):
-                    announce(sessions, key, port)
-                await trio.sleep(0.5)
-            nursery.cancel_scope.cancel()
+    run_instead(monkeypatch, ON_LOOPBACK)
+    # All of them share an address.
+    monkeypatch.setattr(rendezvous, "MAX_OF_NETWORK", 10)
+    monkeypatch.setattr(find, "find_local_networks", lambda: SimpleNamespace(may_name=lambda address, remotes: True))
+    finder = SwarmFinder(Entry((("127.0.0.1", sessions[0].listen_port()),)), [STARTER, OTHER])
+    async with (
+        member(STARTER, 1) as one, member(STARTER, 2) as two, member(OWN, 3) as own, member(OTHER, 4) as liar,
+        meanwhile(finder.run),
+    ):  # fmt: skip
+        while len(finder.swarms) < 2 or len(finder.swarms[STARTER.digest].members) < 2 or finder.asked < 4:
+            for key, port in ((starter, one), (starter, two), (starter, liar), (swarms_keys()[0], own)):
+                announce(sessions, key, port)
+            await trio.sleep(0.5)
     for session in sessions:
         session.pause()
     members = {found.manifest.name: len(found.members) for found in finder.swarms.values()}
@@ -94,7 +90,7 @@ class Street:
         self.silent = False
         patch.setattr(find, "find_local_networks", lambda: HOME)
         patch.setattr(dial, "who_listens", self._who_listens)
-        patch.setattr(find, "open_way", self._open_way)
+        patch.setattr(find, "open_way", AsyncMock(return_value=True))
         patch.setattr(find, "ask_manifest", self._ask_manifest)
         self.finder = SwarmFinder(Entry(()), [STARTER], own_id=peer(255))
         host: Any = SimpleNamespace(get_id=lambda: PEER)
@@ -106,9 +102,6 @@ class Street:
     async def _who_listens(self, _host: object, ip: str, port: int) -> str:
         self.asked.append((ip, port))
         return peer(port - 4000)
-
-    async def _open_way(self, _host: object, address: object) -> bool:
-        return True
 
     async def _ask_manifest(self, _host: object, peer_id: str, digest: bytes) -> Manifest:
         if self.silent:
@@ -123,8 +116,7 @@ def street(monkeypatch: pytest.MonkeyPatch) -> Street:
 
 @in_trio(jumps=0)
 async def test_only_public_addresses_of_other_networks_are_asked(street: Street) -> None:
-    private = ("192.168.1.7", "8.8.4.9", "127.0.0.1", "10.1.1.1", "169.254.169.254", "224.0.0.1")
-    for place in [*((ip, 4000) for ip in private), ("9.9.9.9", 25)]:
+    for place in REFUSED:
         assert not await street.ask(place)
     assert street.asked == [] and await street.ask(("9.9.9.9", 4001))
 

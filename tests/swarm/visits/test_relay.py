@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 import trio
@@ -50,11 +51,11 @@ from sapo_edge.swarm.visits import relay as relay_module
 from sapo_edge.swarm.visits.relay import RelayConfig, run_relay
 from sapo_edge.swarm.wire.exchange import ExchangeRequest
 from tests.defences.defence import fails_without
-from tests.swarm.finding.fakes import SWARM, nobody
+from tests.swarm.finding.fakes import SWARM, a_host, nobody
 from tests.swarm.finding.processes import Relay
 from tests.swarm.host.streams import FakeConnection, FakeStream
 from tests.swarm.host.victims import until
-from tests.swarm.loop import in_trio
+from tests.swarm.loop import in_trio, meanwhile
 
 OK, REFUSED = 100, (200, 201, 202, 203, 204, 205, 400, 401)
 ECHO = "/test/echo/1.0.0"
@@ -90,9 +91,7 @@ class Host:
         await self.host.get_network().dial_addr(Multiaddr(str(relay)), ID.from_string(relay.peer_id), source)
 
     async def reserve(self, name: bytes | None = None) -> Any:
-        message = HopMessage(type=HopMessage.RESERVE)
-        if name is not None:
-            message.peer.CopyFrom(CircuitPeer(id=name))
+        message = HopMessage(type=HopMessage.RESERVE, peer=None if name is None else CircuitPeer(id=name))
         stream = await self.host.new_stream(ID.from_string(self.relay.peer_id), [HOP])
         await write_delimited_msg(stream, message)
         status = (await read_delimited_msg(stream, HopMessage)).status
@@ -106,9 +105,9 @@ class Host:
     async def echoes(self, other: Host) -> bool:
         stream = await self.host.new_stream(ID.from_string(other.id), [ECHO])
         await stream.write(b"hello")
-        answer = await stream.read(5)
+        answer: bytes = await stream.read(5)
         await stream.close()
-        return bool(answer == b"hello")
+        return answer == b"hello"
 
 
 @contextlib.asynccontextmanager
@@ -161,14 +160,7 @@ async def test_the_end_of_one_circuit_leaves_the_others_alone() -> None:
 @in_trio()
 async def test_a_member_serves_only_whom_it_wants_and_little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hop_module, "INTRODUCTION_SECONDS", 0.3)
-    served: set[str] = set()
-    members: set[str] = set()
-    asked: list[tuple[str, int]] = []
-
-    def wait(address: str, size: int) -> float:
-        asked.append((address, size))
-        return 0.0
-
+    served, members, wait = set[str](), set[str](), Mock(return_value=0.0)
     offer = replace(MEMBERS_OFFER, reservations=2)
     bounds: dict[str, Any] = {"reserves": served.__contains__, "connects": members.__contains__, "wait": wait}
     async with lab(4, offer, **bounds) as (hop, (first, second, third, last)):
@@ -179,11 +171,11 @@ async def test_a_member_serves_only_whom_it_wants_and_little(monkeypatch: pytest
         assert await last.reserve() in REFUSED
         with pytest.raises(FAILED):
             await third.reach(first)
-        assert hop.circuits == 0 and not asked, "strangers don't connect through a member"
+        assert hop.circuits == 0 and not wait.called, "strangers don't connect through a member"
         members.update(host.id for host in (third, last))
         await third.reach(first)
-        assert await third.echoes(first) and {address for address, _ in asked} == {"127.0.0.1"}
-        assert sum(size for _, size in asked) > 0
+        assert await third.echoes(first) and {call.args[0] for call in wait.call_args_list} == {"127.0.0.1"}
+        assert sum(call.args[1] for call in wait.call_args_list) > 0
         await last.reach(first)
         assert hop.circuits == 2, "a member needs no reservation to connect"
 
@@ -286,8 +278,7 @@ async def test_a_relay_serves_as_many_as_it_was_told() -> None:
 def test_a_public_relay_is_announced_where_it_has_a_public_ip_address(
     psk: bytes | None, announced: str, port: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    announcements: list[tuple[list[bytes], int]] = []
-    notices: list[str] = []
+    announcements, notices = list[tuple[list[bytes], int]](), list[str]()
 
     async def run(self: Rendezvous) -> None:
         await trio.lowlevel.checkpoint()
@@ -323,7 +314,6 @@ async def test_the_library_closes_no_connection_of_a_relay(monkeypatch: pytest.M
         return made[0]
 
     monkeypatch.setattr(relay_module, "make_host", make)
-
     config = RelayConfig(Identity(bytes(32)), listen="loopback", members=1000)
     async with trio.open_nursery() as nursery:
         await run_relay(config, Tally(), lambda addresses: nursery.cancel_scope.cancel())
@@ -413,14 +403,12 @@ async def test_a_relay_that_carries_nobody_holds_no_place_for_long() -> None:
             await node.join(host.address)
         addresses, carried = {host.id: host.address for host in hosts}, partial(carries, node.host, bytes(32))
         client = RelayClient(node.host, addresses.get, lambda: True, carried, tuple, nobody, node.tally)
-        nursery = await stack.enter_async_context(trio.open_nursery())
-        nursery.start_soon(client.run)
+        await stack.enter_async_context(meanwhile(client.run))
         with trio.fail_after(30):
             while len(client.addresses()) < 1 or node.tally.counts.get("relays that carry nobody", 0) < 2:
                 assert all(address.relay == hosts[2].id for address in client.addresses())
                 await trio.sleep(0.05)
         assert [address.relay for address in client.addresses()] == [hosts[2].id]
-        nursery.cancel_scope.cancel()
 
 
 async def granted(_stream: object, _message: object, ahead: int = 0) -> HopMessage:
@@ -433,14 +421,10 @@ def client_among(
     **methods: Any,
 ) -> RelayClient:  # fmt: skip
     """A node that is connected to these peers, which offer to relay, and do so unless they are broken."""
-
-    async def carried(address: Address) -> bool:
-        return address.peer_id not in broken
-
+    carried = AsyncMock(side_effect=lambda address: address.peer_id not in broken)
     monkeypatch.setattr(RelayClient, "is_relay", lambda self, peer_id: True)
     monkeypatch.setattr(RelayClient, "is_dedicated", lambda self, peer_id: peer_id == dedicated)
-    network = SimpleNamespace(connections={ID.from_string(peer): [] for peer in addresses})
-    host: Any = SimpleNamespace(get_network=lambda: network, get_id=lambda: ID(b"own"), **methods)
+    host = a_host(SimpleNamespace(connections={ID.from_string(peer): [] for peer in addresses}), **methods)
     return RelayClient(host, addresses.get, lambda: True, carried, tuple, nobody, Tally())
 
 
@@ -464,11 +448,8 @@ def granting(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_clock_that_is_a_day_off_changes_nothing_about_when_a_place_is_renewed(
     ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def do(*_arguments: object) -> Any:
-        return SimpleNamespace(close=do)
-
     monkeypatch.setattr(circuit, "_request", partial(granted, ahead=ahead))
-    client = client_among({}, monkeypatch, new_stream=do)
+    client = client_among({}, monkeypatch, new_stream=AsyncMock())
     relay = Identity(bytes(32)).peer_id
     trio.run(client._reserve, relay, 1000.0)
     assert client._reservations == {relay: 1000.0 + circuit.RENEW_SECONDS}
@@ -490,8 +471,8 @@ def test_one_network_gets_one_place_and_a_relay_that_fails_twice_loses_it(
     broken |= first
     trio.run(client._keep_reservations)
     assert {address.relay for address in client.addresses()} == first, "one failure may be an accident"
-    trio.run(client._keep_reservations)
-    trio.run(client._keep_reservations)
+    for _ in range(2):
+        trio.run(client._keep_reservations)
     assert {address.relay for address in client.addresses()} == set(addresses) - first
 
 
