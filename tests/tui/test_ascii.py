@@ -25,7 +25,6 @@ def test_what_the_app_draws_stays_readable() -> None:
     assert drawn("╭─ Swarm ─╮") == "+- Swarm -+"
     assert drawn("▲ 0.04 → 0.66 • ● round 41 …") == "^ 0.04 > 0.66 . # round 41 ."
     assert drawn("⣀⣤⣶⣿⠀x") == "**** x" and drawn("“a’s”") == '"a\'s"'
-
     assert drawn("超級x") == "????x" and drawn("e\u0301x") == "ex"
 
 

@@ -27,8 +27,6 @@ from tests.tui.fake_node import QUESTION
 from tests.tui.shell import Pictured, Size, notices, on, press, still, text, until
 
 NOT_LOADED = "○ models not loaded: your first question loads them"
-
-
 open_chat = partial(on, ChatView, "4")
 
 
@@ -148,10 +146,9 @@ async def test_loading_can_be_stopped_and_the_app_left_meanwhile(launcher: FakeL
     async with open_chat(launcher) as (pilot, screen):
         await press(pilot, *"one", "enter", then=lambda: "[bold]the model" in text(screen, "#standing"))
         await until(pilot, lambda: "\\x1b[31m[bold]" in str(screen.query_one(Turn).boxes[0].visual))
-        await press(pilot, "escape", then=lambda: screen.query_one(Turn).boxes[0].done)
-        assert str(screen.query_one(Turn).boxes[0].visual) == "stopped" and not screen.query_one(Turn).has_class(
-            "-failed"
-        )
+        turn = screen.query_one(Turn)
+        await press(pilot, "escape", then=lambda: turn.boxes[0].done)
+        assert str(turn.boxes[0].visual) == "stopped" and not turn.has_class("-failed")
         assert text(screen, "#standing") == NOT_LOADED
         await pilot.press(*"two", "enter")
         await until(pilot, lambda: len(launcher.chats) == 2 and "[bold]the model" in text(screen, "#standing"))

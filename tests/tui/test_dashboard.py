@@ -84,9 +84,9 @@ async def test_a_small_terminal_reaches_everything_by_scrolling(launcher: FakeLa
 
 
 async def test_the_titles_of_all_screens_are_whole_where_they_fit(launcher: FakeLauncher) -> None:
+    widths = {NAV_TWO_COLUMNS: 2, NAV_COLUMNS: 1, NAV_COLUMNS - 1: 1, NAV_TIGHT_COLUMNS: 1, NAV_TIGHT_COLUMNS - 1: 2}
     async with following(launcher) as (pilot, app):
-        rows_by_width = {NAV_TWO_COLUMNS: 2, NAV_COLUMNS: 1, NAV_COLUMNS - 1: 1, NAV_TIGHT_COLUMNS: 1}
-        for width, rows in {**rows_by_width, NAV_TIGHT_COLUMNS - 1: 2}.items():
+        for width, rows in widths.items():
             await pilot.resize_terminal(width, 24)
             await pilot.pause(0.3)
             assert app.screen.query_one(Nav).size.height == rows, width
@@ -127,8 +127,7 @@ async def _in_a_head_start(pilot: Pilot[Any], app: SapoApp) -> None:
     for updates, accuracy in ((20, 0.4), (45, 0.48), (85, 0.61)):
         last = HeadStart(updates=updates, learned=8 * updates, accuracy=accuracy, correct=1, questions=200)
         app.node_event(last)
-    over = replace(last, done=True, updates=150, best_updates=85)
-    app.node_event(over)
+    app.node_event(replace(last, done=True, updates=150, best_updates=85))
     await until(pilot, lambda: "updates, not rounds" in screen(app))
 
 
@@ -265,7 +264,7 @@ def test_the_load_of_other_programs_is_told_apart_from_that_of_the_node() -> Non
         try:
             before, began = process.cpu_times().user, time.monotonic()
             meter.look(node.pid)
-            time.sleep(1)
+            time.sleep(0.5)
             load = meter.look(node.pid)
             used = (process.cpu_times().user - before) / (time.monotonic() - began)
         finally:
