@@ -42,19 +42,11 @@ GLM4_NAMES = {"post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm"
 JOINED = {"qkv_proj": ("self_attn", ("q_proj", "k_proj", "v_proj")), "gate_up_proj": ("mlp", ("gate_proj", "up_proj"))}
 """Matrices of which some architectures have one for several."""
 JOINS = {"phi3": ("qkv_proj", "gate_up_proj"), "glm": ("gate_up_proj",), "glm4": ("gate_up_proj",)}
-SHAPES = {
-    "mistral": ModelShape("mistral", window=7, seed=21),
-    "ministral": ModelShape("ministral", window=7, seed=22),
-    "ministral3": ModelShape("ministral3", seed=23),
-    "qwen2": ModelShape("qwen2", window=7, seed=24),
-    "qwen3": ModelShape("qwen3", window=7, seed=25),
-    "olmo3": ModelShape("olmo3", window=7, seed=26),
-    "exaone4": ModelShape("exaone4", window=7, seed=27),
-    "arcee": ModelShape("arcee", seed=28),
-    "phi3": ModelShape("phi3", window=7, seed=29),
-    "glm": ModelShape("glm", seed=30),
-    "glm4": ModelShape("glm4", seed=31),
-}
+_WINDOWS = {
+    "mistral": 7, "ministral": 7, "ministral3": 0, "qwen2": 7, "qwen3": 7, "olmo3": 7, "exaone4": 7, "arcee": 0,
+    "phi3": 7, "glm": 0, "glm4": 0,
+}  # fmt: skip
+SHAPES = {name: ModelShape(name, window=window, seed=seed) for seed, (name, window) in enumerate(_WINDOWS.items(), 21)}
 """Models that only directories hold, by their architecture, or only with a window."""
 PERMUTED = ("llama", "mistral", "smollm3", "granite")
 """Architectures whose rows of q and k llama.cpp's converter reorders."""
@@ -187,9 +179,7 @@ def save_tokenizer(path: Path, tokenizer: Any) -> None:
     tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in CONTROL_TOKENS])
     tokenizer.save(str(path / "tokenizer.json"))
     settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": "<|im_end|>",
-        "bos_token": "<|endoftext|>",
+        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "bos_token": "<|endoftext|>",
         "chat_template": CHAT_TEMPLATE,
-    }
+    }  # fmt: skip
     (path / "tokenizer_config.json").write_text(json.dumps(settings))

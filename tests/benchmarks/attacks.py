@@ -263,14 +263,12 @@ def measure(attack: Attack, inside: str, source: TaskSource, seconds: float) -> 
         rate = quiet.processor / quiet.seconds
         lines = [line for peer in attackers for line in peer.lines if line["id"] == 1]
         return {
-            "attack": attack.name,
-            "seconds": seconds,
+            "attack": attack.name, "seconds": seconds,
             "sends": sum(half.sent for half in halves) / seconds - quiet.sent / quiet.seconds,
             "gets": sum(half.received for half in halves) / seconds - quiet.received / quiet.seconds,
             "done": [line.get("result", line.get("failed")) for line in lines],
             "memory": max(half.highest for half in halves) - quiet.last,
-            "memory after": after.last - quiet.last,
-            "quiet": rate,
+            "memory after": after.last - quiet.last, "quiet": rate,
             "charged": sum(half.charged for half in halves) / sum(half.seconds for half in halves),
             "waited": sum(half.waited for half in halves) / sum(half.seconds for half in halves),
             "share": sum(half.processor for half in halves) / sum(half.seconds for half in halves) - rate,

@@ -95,10 +95,6 @@ class Member:
         self.directory._entry(other.peer_id).tag = TAG
         self.directory.mark_dialled(other.address)
 
-    def drop_oldest(self) -> None:
-        key = next(iter(self.connections))
-        del self.connections[key]
-
     def meet(self, other: Member) -> None:
         self.hold(other)
         other.hold(self)
@@ -134,7 +130,8 @@ def join_all(nodes: int) -> list[list[int]]:
         members[member.peer_id] = member
         relay.hold(member)
         while len(relay.connections) > RELAY_PLACES:
-            relay.drop_oldest()
+            # The oldest one.
+            del relay.connections[next(iter(relay.connections))]
     numbers = {peer_id: number for number, peer_id in enumerate(members)}
     named = (map(str, member.connections) for member in members.values())
     return [[numbers[peer_id] for peer_id in peers if peer_id in numbers] for peers in named]

@@ -44,8 +44,8 @@ from sapo_edge.swarm.tally import Tally
 
 CLOSEST, NAMED, STORED = 8, 100, 500
 """Of libtorrent's DHT: nodes that keep a key, addresses that one of them says at once, and that it keeps."""
-KEPT, RENEWED = 1800.0, 1200.0
-"""Seconds for which they keep an address, and after which a node announces itself again."""
+KEPT = 1800.0
+"""Seconds for which they keep an address."""
 KEY, MEMBER = bytes(20), ("20.2.0.1", 4001)
 NETWORKS = LocalNetworks((), (), loopback=False)
 LIFE, REACHABLE, HOSTILE = 8 * 3600.0, 0.3, 0.01

@@ -197,22 +197,18 @@ def before(directory: Path, commit: str) -> Path:
 
 
 def main() -> None:
+    tools: dict[str, Callable[[Clean], None]] = {tool.__name__: tool for tool in (script, release, pipx, uv, sdist)}
+    lists = {"platforms": platforms.resolve_platforms, "aarch64": platforms.resolve_aarch64}
     parser = argparse.ArgumentParser(prog="python -m tests.install", description=__doc__)
-    parser.add_argument(
-        "tools", nargs="*", choices=["script", "release", "pipx", "uv", "sdist", "platforms", "aarch64", "old", []]
-    )
+    parser.add_argument("tools", nargs="*", choices=[*tools, *lists, "old", []])
     parser.add_argument(
         "--wheels", type=Path, default=ROOT / "dist", help="by packaging/wheels.py, or install.sh --folder"
     )
     parser.add_argument("--find-links", action="append", default=[], help="more places of wheels; repeatable")
     arguments = parser.parse_args()
-    tools: dict[str, Callable[[Clean], None]] = {
-        "script": script, "release": release, "pipx": pipx, "uv": uv, "sdist": sdist,
-    }  # fmt: skip
     if "old" in arguments.tools:
         old_processor(arguments.wheels)
         return
-    lists = {"platforms": platforms.resolve_platforms, "aarch64": platforms.resolve_aarch64}
     if asked := [name for name in arguments.tools if name in lists]:
         for name in asked:
             lists[name](arguments.wheels.resolve(), shutil.which("uv") or sys.exit("this needs uv"))

@@ -32,13 +32,9 @@ READ_ONLY = [
     'mount --make-rprivate / && mount --bind "$0" "$0" && mount -o remount,bind,ro / && TMPDIR=/dev/shm exec "$@"',
 ]  # fmt: skip
 SETTINGS = {
-    "listen": "loopback",
-    "mdns": "off",
-    "port_mapping": "off",
-    "rendezvous": "off",
-    "on_battery": "run",
+    "listen": "loopback", "mdns": "off", "port_mapping": "off", "rendezvous": "off", "on_battery": "run",
     "consent": "given",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
