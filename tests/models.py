@@ -144,7 +144,6 @@ def encode_prompt(prompt: Prompt) -> list[int]:
 
 
 def question(text: str) -> Prompt:
-    """A prompt of one turn."""
     return (Message("user", text),)
 
 

@@ -51,7 +51,6 @@ from tests.benchmarks.messages import QUESTIONS, copies, message_bytes, own_roll
 BUDGET = 64
 DEGREE = 6
 MEDIAN_SECONDS = 60.0
-"""A median round."""
 SPREAD = 1.0
 """Standard deviation of the logarithm of a round's length between nodes: 1 of 100 is ten times the median."""
 LIFE = 480.0

@@ -38,7 +38,6 @@ COUNTED = 100
 
 
 def run(path: Path, device: str = "auto") -> None:
-    """Print all figures."""
     for format_, recorded in itertools.product(("", "nf4") if is_installed("bitsandbytes") else ("",), (False, True)):
         with tempfile.TemporaryDirectory() as workspace:
             _speed(path, device, Path(workspace), format_, recorded)

@@ -31,7 +31,6 @@ NEIGHBOURS = 20_000
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.skills", description=__doc__)
     parser.add_argument("--manifest", action="append", required=True)
     parser.add_argument("--model", type=Path, action="append", default=[], help="beside the embedded one")

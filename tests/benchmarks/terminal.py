@@ -21,7 +21,6 @@ from tests.debian.terminal import Terminal
 from tests.tui.fake_node import ScriptedNode
 
 ROOT = Path(__file__).parents[2]
-"""The source that the app is started from."""
 IDLE_SECONDS = 30.0
 PATIENCE = 900.0
 """Most seconds of one app."""
@@ -44,7 +43,6 @@ class App(Terminal):
         return time.perf_counter() - begin
 
     def press(self, keys: str, text: str) -> float:
-        """Seconds from a key until a text is drawn."""
         self.type(keys)
         return self.drawn(text)
 
@@ -58,7 +56,6 @@ class App(Terminal):
         return times.user + times.system
 
     def drain(self, seconds: float) -> None:
-        """Let it draw for so long."""
         self._read(seconds)
         self.text = ""
 

@@ -133,7 +133,6 @@ def pipx(clean: Clean) -> None:
 
 
 def uv(clean: Clean) -> None:
-    """The same with uv."""
     clean.add("uv")
     options = ("--python", sys.executable, *clean.place())
     _live(clean, "uv tool", options, clean.directory / "home/.local/share/uv/tools/sapo-edge")
@@ -185,7 +184,6 @@ def _live(clean: Clean, tool: str, options: tuple[str, ...], environment: Path) 
 
 
 def before(directory: Path, commit: str) -> Path:
-    """The wheel of an earlier commit."""
     if not directory.exists():
         source = directory / "source"
         source.mkdir(parents=True)

@@ -61,7 +61,6 @@ exec setpriv --reuid {user} --regid {user} --clear-groups "$@"
 
 
 def outside(parts: Sequence[str]) -> int:
-    """Make the namespaces, and do the rest inside."""
     from tests.models import SHAPES, write_model
 
     if os.geteuid() != 0 or shutil.which("systemctl") is None or (hierarchy := _cgroups()) is None:

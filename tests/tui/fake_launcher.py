@@ -233,24 +233,20 @@ class FakeLauncher:
 
     @property
     def node(self) -> ScriptedNode:
-        """The current or last node."""
         assert self._node is not None
         return self._node
 
     @property
     def running(self) -> bool:
-        """Whether the node answers."""
         return self._node is not None and self._node.server is not None
 
     def arrive(self) -> ScriptedNode:
-        """Start the node."""
         self._node = ScriptedNode(self._paths, rounds=self._rounds, alone=self._alone)
         self.node.start()
         self.ending = None
         return self.node
 
     def die(self, ending: Ended = KILLED) -> None:
-        """Kill the node."""
         self.ending = ending
         self.node.die()
 

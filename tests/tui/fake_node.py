@@ -288,7 +288,6 @@ class ScriptedNode(NodeControl):
             self.server.publish(event)
 
     def progress(self, phase: str, done: int, total: int, unit: str = "answers") -> None:
-        """Emit a progress event."""
         self.emit(events.Progress(phase=phase, done=done, total=total, unit=unit))  # type: ignore[arg-type]
 
     def tell(self, **changes: Any) -> None:

@@ -38,7 +38,6 @@ class Shown:
         await until(pilot, lambda: app.screen is dialog and "Restart" in screen(app))
 
     def over(self, *how: Any, size: Size = (80, 24)) -> AbstractAsyncContextManager[tuple[Pilot[Any], SapoApp]]:
-        """The app that shows it."""
         return running(self.launcher, size, ready=lambda pilot, app: self.show(pilot, app, *how))
 
 
