@@ -77,7 +77,7 @@ def _own_values(shape: tiny.ModelShape, rope: dict[str, Any]) -> dict[str, Any]:
     if shape.architecture == "ministral3":
         values["rope_parameters"] = rope | {"llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 4}
     if shape.architecture in ("gemma3_text", "qwen2", "qwen3", "ministral", "olmo3", "exaone4"):
-        period = shape.period if shape.window else 1
+        period = tiny.PERIOD if shape.window else 1
         numbers = range(1, shape.layers + 1)
         values["layer_types"] = ["sliding_attention" if n % period else "full_attention" for n in numbers]
         values["use_sliding_window"] = bool(shape.window)

@@ -56,18 +56,12 @@ class Group:
         hierarchy, self.version = find_hierarchy()
         self.path = hierarchy / f"sapo-pi-{os.getpid()}-{megabytes}"
         self.path.mkdir()
-        limit = str(megabytes * MB)
-        if self.version == 2:
-            self._write("memory.max", limit)
-            self._write("memory.swap.max", "0")
-        else:
-            self._write("memory.limit_in_bytes", limit)
-            self._write("memory.swappiness", "0")
-
-    def _write(self, name: str, value: str) -> None:
-        file = self.path / name
-        if file.exists():
-            file.write_text(value)
+        limit, swap = (
+            ("memory.max", "memory.swap.max") if self.version == 2 else ("memory.limit_in_bytes", "memory.swappiness")
+        )
+        for name, value in ((limit, megabytes * MB), (swap, 0)):
+            if (self.path / name).exists():
+                (self.path / name).write_text(str(value))
 
     def enter(self) -> None:
         (self.path / "cgroup.procs").write_text(str(os.getpid()))

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 USER = 12345
@@ -143,16 +144,15 @@ def sapo(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def status(home: Path) -> dict[str, object] | None:
-    """What the node says; None if none answers."""
+def status(home: Path) -> dict[str, Any]:
+    """What the node says; nothing if none answers."""
     result = sapo("status", "--json", "--home", str(home))
-    return json.loads(result.stdout) if result.returncode == 0 else None
+    return dict(json.loads(result.stdout)) if result.returncode == 0 else {}
 
 
 def swarm_state(home: Path) -> object:
     """How the node's network does."""
-    swarm = (status(home) or {}).get("swarm")
-    return swarm["state"] if isinstance(swarm, dict) else None
+    return (status(home).get("swarm") or {}).get("state")
 
 
 def network_works(home: Path) -> bool:
@@ -162,8 +162,7 @@ def network_works(home: Path) -> bool:
 
 def last_round(home: Path) -> int:
     """The last round that the node has finished; -1 if no node answers."""
-    record = status(home)
-    return -1 if record is None else int(str(record["round"]))
+    return int(status(home).get("round", -1))
 
 
 def rounds(home: Path) -> list[tuple[int, datetime]]:
