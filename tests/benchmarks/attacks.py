@@ -135,19 +135,18 @@ def namespace() -> Iterator[str]:
         yield name("attack")
 
 
-class Lab:
+class Lab(contextlib.ExitStack):
+    """The members and attackers; their processes end with it."""
+
     def __init__(self, namespace: str, source: TaskSource, upload: int = 0) -> None:
+        super().__init__()
         self._namespace, self._source, self._upload = namespace, source, upload
-        self._stack = contextlib.ExitStack()
         self.published: dict[str, dict[str, set[int]]] = {}
         self.honest: list[MemberProcess] = []
-        self.node = self._stack.enter_context(Node(namespace, member=1, listen="all", upload=upload))
+        self.node = self.enter_context(Node(namespace, member=1, listen="all", upload=upload))
         self.join(2, "20.2.0.1", self.at(self.node, "20.0.0.1"))
         # Reaches the node through the other one only, to begin with.
         self.join(3, "20.3.0.1", self.at(self.honest[0], "20.2.0.1"))
-
-    def close(self) -> None:
-        self._stack.close()
 
     @staticmethod
     def at(member: MemberProcess, ip: str) -> str:
@@ -160,7 +159,7 @@ class Lab:
             self._namespace, member=number, source=ip, listen="all", bootstrap=[bootstrap], first=number,
             upload=self._upload,
         )  # fmt: skip
-        self.honest.append(self._stack.enter_context(member))
+        self.honest.append(self.enter_context(member))
 
     def attackers(self, attack: Attack, seconds: float) -> list[HostilePeer]:
         """Start the processes of an attack; each says when it is ready for `go`."""
@@ -168,16 +167,13 @@ class Lab:
         tasks = plain_tasks(self._source, 17, 64)
         begun = []
         for number, way in enumerate(attack.ways, 1):
-            arguments = {**attack.arguments}
-            if way == "duplicates":
-                arguments["records"] = self._captured()
+            captured = {"records": self._captured()} if way == "duplicates" else {}
             peer = HostilePeer(
                 self._namespace, address=target, swarm=self._source.manifest.digest, tasks=tasks, number=number,
                 sources=attack.addresses,
             )  # fmt: skip
-            self._stack.enter_context(peer)
-            peer.begin(way, seconds=seconds, **arguments)
-            begun.append(peer)
+            begun.append(self.enter_context(peer))
+            peer.begin(way, seconds=seconds, **attack.arguments, **captured)
         return begun
 
     def _captured(self) -> list[list[str]]:
@@ -242,8 +238,7 @@ def _charged(status: Mapping[str, Any]) -> float:
 
 
 def measure(attack: Attack, inside: str, source: TaskSource, seconds: float) -> dict[str, Any]:
-    lab = Lab(inside, source, attack.upload)
-    try:
+    with Lab(inside, source, attack.upload) as lab:
         deadline = time.monotonic() + 60
         while len(lab.node.status()["peers"]) < 1 and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -278,8 +273,6 @@ def measure(attack: Attack, inside: str, source: TaskSource, seconds: float) -> 
             "reachable": status["reachable"], "clock": status["clock_ahead"],
             "counts": status["counts"], "rejections": status["rejections"],
         }  # fmt: skip
-    finally:
-        lab.close()
 
 
 HEAD = """\
