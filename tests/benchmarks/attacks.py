@@ -150,8 +150,7 @@ class Lab(contextlib.ExitStack):
 
     @staticmethod
     def at(member: MemberProcess, ip: str) -> str:
-        port = member.address.split("/")[4]
-        return f"/ip4/{ip}/tcp/{port}/p2p/{member.peer_id}"
+        return f"/ip4/{ip}/tcp/{member.address.split('/')[4]}/p2p/{member.peer_id}"
 
     def join(self, number: int, ip: str, bootstrap: str) -> None:
         """Start an honest member; does not wait for it."""

@@ -356,8 +356,7 @@ class Crowd:
             start = int(self.now / FLOOD_SECONDS) * count
             return [(f"{node.name} {(start + place) % self._keys}", 1) for place in range(count)]
         if node.is_hostile and self._published % 2:
-            parts = count // self._each
-            return [(f"key {self._published} {part}", self._each) for part in range(parts)]
+            return [(f"key {self._published} {part}", self._each) for part in range(count // self._each)]
         return [(node.name, count)]
 
 

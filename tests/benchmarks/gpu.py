@@ -76,8 +76,7 @@ def card(path: str, gigabytes: str) -> None:
 
     usable = int(float(gigabytes) * 1e9) - TAKEN
     torch.ones(1, device="cuda")
-    total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, usable / total))
+    torch.cuda.set_per_process_memory_fraction(min(1.0, usable / torch.cuda.get_device_properties(0).total_memory))
 
     def free(_device: str) -> int:
         return usable - int(torch.cuda.memory_allocated())

@@ -63,8 +63,7 @@ def run(repeats: int, path: Path) -> None:
         for number_format in ("bfloat16", "float32"):
             candidates[f"floor: products in {number_format} alone"] = _products(policy.header, number_format)
         figures = interleaved(candidates, repeats)
-    longest = max(map(len, texts))
-    model = f"{policy.header.model_name}, prompts of at most {longest} tokens"
+    model = f"{policy.header.model_name}, prompts of at most {max(map(len, texts))} tokens"
     title = f"{model}: {QUESTIONS} x {ANSWERS} answers of {TOKENS} tokens, {cores} threads, {policy.sampler.format}"
     report(title, "tokens/s", figures, "sapo-edge", higher_is_better=True)
 

@@ -96,8 +96,7 @@ class Clean:
 
 def release(clean: Clean) -> None:
     """The same from the files of a release: `packaging/release.py 0.1.0 --dry-run --to DIR`, then `--wheels DIR`."""
-    archive = clean.wheels / "sapo-edge.tar"
-    shutil.unpack_archive(archive, clean.directory, filter="data")
+    shutil.unpack_archive(clean.wheels / "sapo-edge.tar", clean.directory, filter="data")
     script(clean, clean.directory / "sapo-edge/install.sh")
 
 
@@ -160,8 +159,7 @@ def _live(clean: Clean, tool: str, options: tuple[str, ...], environment: Path) 
 
     removal = (*tool.split(), "uninstall", "sapo-edge")
     (wheel,) = (path for path in clean.wheels.glob("sapo_edge-*.whl") if "+" not in path.name)
-    old = before(clean.directory / "before", BEFORE)
-    install(f"{tool}: install the version before", old)
+    install(f"{tool}: install the version before", before(clean.directory / "before", BEFORE))
     sapo = str(clean.directory / "home/.local/bin/sapo")
     home = ("--home", str(clean.directory / f"home/node-{tool.replace(' ', '-')}"))
     clean.run(f"{tool}: its first round", sapo, "run", *QUICK, *home, weigh=environment)

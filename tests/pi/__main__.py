@@ -127,8 +127,7 @@ def node(home: Path, group: Group | None, cores: set[int], *arguments: str) -> I
 
 def written(pid: int) -> int:
     """Bytes that a process has sent to a disk, without those of files that were removed before they were sent."""
-    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
-    counts = dict(line.split(": ") for line in lines)
+    counts = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
     return int(counts["write_bytes"]) - int(counts["cancelled_write_bytes"])
 
 

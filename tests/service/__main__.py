@@ -140,8 +140,7 @@ def show(name: str) -> str:
 
 
 def sapo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sapo_edge", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-m", "sapo_edge", *arguments], capture_output=True, text=True, check=False)
 
 
 def status(home: Path) -> dict[str, Any]:
@@ -242,8 +241,7 @@ def jumping_clock(home: Path, _: Manager) -> None:
         clock.write_text(f"{days:+d}d\n")
 
         def jumped(days: int = days) -> bool:
-            ahead = rounds(home)[-1][1] - datetime.now(UTC)
-            return abs(ahead - timedelta(days=days)) < timedelta(hours=1)
+            return abs(rounds(home)[-1][1] - datetime.now(UTC) - timedelta(days=days)) < timedelta(hours=1)
 
         wait(f"the date is {days:+d} days off: rounds end at that date", jumped)
         before = last_round(home)

@@ -149,8 +149,7 @@ def rollouts(round: int) -> list[JournaledRollout]:
     if round == HOSTILE_PLACE[0]:
         place = HOSTILE_PLACE[1]
         answers = tuple(Answer(text, True) for text in HOSTILE_ANSWERS)
-        hostile = replace(made[place].rollout, author=HOSTILE, answers=answers)
-        made[place] = replace(made[place], rollout=hostile)
+        made[place] = replace(made[place], rollout=replace(made[place].rollout, author=HOSTILE, answers=answers))
     return made
 
 

@@ -128,9 +128,8 @@ def started(directory: Path, arguments: Sequence[str], network: str = "solo") ->
         subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment) as process,
     ):
         assert process.stdout is not None
-        url = process.stdout.readline().strip()
         try:
-            yield Served(url, process, errors)
+            yield Served(process.stdout.readline().strip(), process, errors)
         finally:
             if process.poll() is None:
                 process.terminate()

@@ -233,8 +233,7 @@ async def test_without_a_node_an_example_is_refused_and_the_chat_works(starting:
     async with open_chat(starting) as (pilot, screen):
         await press(pilot, "escape", "y", then=lambda: "no node answers yet" in notices(screen.sapo))
         assert "start one" not in notices(screen.sapo), "one is starting"
-        turn = await ask(pilot, screen, "hello")
-        assert turn.boxes[1].answer
+        assert (await ask(pilot, screen, "hello")).boxes[1].answer
 
 
 async def test_earlier_questions_come_back(launcher: FakeLauncher) -> None:
@@ -283,8 +282,7 @@ async def test_keys_load_and_unload_and_a_missing_model_or_process_is_an_error(l
         turn = screen.query(Turn).last()
         await until(pilot, lambda: turn.has_class("-failed"))
         assert turn.boxes[0].answer and "\\x1b[31m[bold]here" in str(turn.query_one(".trouble", Static).visual)
-        again = await ask(pilot, screen, "hello")
-        assert not again.has_class("-failed") and launcher.chats[-1] is not fake
+        assert not (await ask(pilot, screen, "hello")).has_class("-failed") and launcher.chats[-1] is not fake
 
 
 async def test_it_is_closed_when_it_is_not_used_and_when_the_app_ends(launcher: FakeLauncher) -> None:

@@ -90,8 +90,7 @@ async def test_the_titles_of_all_screens_are_whole_where_they_fit(launcher: Fake
             await pilot.resize_terminal(width, 24)
             await pilot.pause(0.3)
             assert app.screen.query_one(Nav).size.height == rows, width
-            titles = re.sub(r"[0-9]", " ", "\n".join(lines(app)[1 : 1 + rows])).split()
-            assert titles == [*VIEWS.values()], width
+            assert re.sub(r"[0-9]", " ", "\n".join(lines(app)[1 : 1 + rows])).split() == [*VIEWS.values()], width
 
 
 async def test_the_next_evaluation_is_known_at_once(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,8 +245,7 @@ def test_zooming_out_again_shows_the_same_rounds_and_a_window_at_the_end_follows
     (Load(1.0, 1, None, Power(3.4, "battery"), 2.25), ["1.0 of 1 core", "3 W, whole machine", "about 2.2 kWh so far"]),
 ])  # fmt: skip
 def test_what_the_machine_does_not_tell_is_left_out(load: Load, rows: list[str]) -> None:
-    state = NodeState(standing=Standing.ATTACHED, load=load)
-    text = machine_text(state, 9).plain.splitlines()
+    text = machine_text(NodeState(standing=Standing.ATTACHED, load=load), 9).plain.splitlines()
     assert [row for row in text if any(unit in row for unit in ("core", "°C", " W,", "Wh"))] == rows
 
 

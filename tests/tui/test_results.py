@@ -250,5 +250,4 @@ def test_pictures(pictured: Pictured, size: Size) -> None:
 
 
 def test_picture_of_the_export(pictured: Pictured) -> None:
-    folder = Path("/home/somebody/sapo-adapter")
-    assert pictured(lambda pilot, app: exporting(pilot, app, folder), dialog=True)
+    assert pictured(lambda pilot, app: exporting(pilot, app, Path("/home/somebody/sapo-adapter")), dialog=True)

@@ -154,8 +154,7 @@ def test_only_the_first_line_has_the_colour_of_the_verdict(text: Text) -> None:
 
 
 def test_mistakes_are_bounded() -> None:
-    many = [{"text": "no", "remedy": "yes"}] * 1000
-    assert str(mistakes_text({"mistakes": many})).count("yes") == MAX_REMARKS
+    assert str(mistakes_text({"mistakes": [{"text": "no", "remedy": "yes"}] * 1000})).count("yes") == MAX_REMARKS
 
 
 async def test_own_questions_get_a_run_beside_that_on_other_tasks(launcher: FakeLauncher) -> None:
