@@ -235,10 +235,7 @@ def make_tensors(shape: ModelShape) -> dict[str, npt.NDArray[np.float32]]:
 
     q_size, kv_size = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     # A tied matrix is the output matrix as well: 2 gives logits of standard deviation 2 in both cases.
-    tensors = {
-        "token_embd.weight": matrix(VOCABULARY, shape.width, 2.0),
-        "output_norm.weight": vector(shape.width, 1.0),
-    }
+    tensors = {"token_embd.weight": matrix(VOCABULARY, shape.width, 2), "output_norm.weight": vector(shape.width, 1.0)}
     if not shape.tied:
         tensors["output.weight"] = matrix(VOCABULARY, shape.width, 2.0)
         # The stop text's first half is nearly always followed by its second: sampling meets it across two tokens.

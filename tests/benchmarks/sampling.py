@@ -102,10 +102,8 @@ def _loop(llama: Any, texts: list[list[int]]) -> Callable[[], float]:
             nonlocal tokens
             # One answer to each question: a loop's rate does not depend on how many there are.
             for text in texts:
-                result = llama.create_completion(
-                    text, max_tokens=TOKENS, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0
-                )
-                tokens += result["usage"]["completion_tokens"]
+                made = llama.create_completion(text, max_tokens=TOKENS, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+                tokens += made["usage"]["completion_tokens"]
 
         elapsed = seconds(complete)
         return tokens / elapsed

@@ -111,9 +111,7 @@ class First:
             address = await dialler.identify(*place)
             return address is not None and book.add(address, Origin.PEER, RENDEZVOUS) is not None
 
-        topic = Topic(
-            lambda: [KEY], lambda: 0, lambda: dialler.wants_strangers, lambda: not dialler.members, try_place
-        )  # fmt: skip
+        topic = Topic(lambda: [KEY], lambda: 0, lambda: dialler.wants_strangers, lambda: not dialler.members, try_place)
         topic.places = Places(trio.current_time, self.rng)
         meeting = Rendezvous((), [topic], tally)
         began = trio.current_time()

@@ -56,12 +56,10 @@ class Group:
         hierarchy, self.version = find_hierarchy()
         self.path = hierarchy / f"sapo-pi-{os.getpid()}-{megabytes}"
         self.path.mkdir()
-        limit, swap = (
-            ("memory.max", "memory.swap.max") if self.version == 2 else ("memory.limit_in_bytes", "memory.swappiness")
-        )
-        for name, value in ((limit, megabytes * MB), (swap, 0)):
-            if (self.path / name).exists():
-                (self.path / name).write_text(str(value))
+        names = ("max", "swap.max") if self.version == 2 else ("limit_in_bytes", "swappiness")
+        for name, value in zip(names, (megabytes * MB, 0), strict=True):
+            if (file := self.path / f"memory.{name}").exists():
+                file.write_text(str(value))
 
     def enter(self) -> None:
         (self.path / "cgroup.procs").write_text(str(os.getpid()))

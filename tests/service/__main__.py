@@ -130,9 +130,7 @@ class Manager:
 
 
 def systemctl(*arguments: str) -> str:
-    return subprocess.run(
-        ["systemctl", "--user", *arguments], capture_output=True, text=True, check=False
-    ).stdout.strip()
+    return subprocess.run(["systemctl", "--user", *arguments], capture_output=True, text=True).stdout.strip()
 
 
 def show(name: str) -> str:
