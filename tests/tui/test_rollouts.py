@@ -42,8 +42,7 @@ async def opened(launcher: FakeLauncher, size: Size = (80, 24)) -> AsyncIterator
 
 async def read(pilot: Pilot[Any], screen: Rollouts, *keys: str) -> None:
     """Press keys, and wait until a rollout is shown."""
-    await pilot.press(*keys)
-    await until(pilot, lambda: screen.page == "detail" and screen.detail.chosen is not None)
+    await press(pilot, *keys, then=lambda: screen.page == "detail" and screen.detail.chosen is not None)
     await pilot.pause()
 
 
