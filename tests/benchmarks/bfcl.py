@@ -52,7 +52,8 @@ def is_possible(possible: Mapping[str, Mapping[str, list[Any]]], answer: str) ->
     for key, values in parameters.items():
         # Left out first: what is not in the answer can't add to the share.
         candidates: list[dict[str, Any]] = sorted(({} if value == "" else {key: value} for value in values), key=len)
-        arguments.update(max(candidates, key=score))
+        best = max(candidates, key=score)
+        arguments.update(best)
     return score({}) == 1.0
 
 
