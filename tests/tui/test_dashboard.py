@@ -37,6 +37,13 @@ from tests.tui.shell import Pictured, Size, attached, following, lines, press, r
 SIZES = [(80, 24), (120, 40)]
 
 
+@pytest.fixture
+def polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The app asks for the status of its node often."""
+    monkeypatch.setattr("sapo_edge.tui.app.STATUS_SECONDS", 0.2)
+
+
+@pytest.mark.usefixtures("polling")
 async def test_what_the_node_does_is_shown_and_a_click_shows_another_screen(launcher: FakeLauncher) -> None:
     async with following(launcher) as (pilot, app):
         assert "in 10 rounds" in text(app, "#batch")
@@ -93,8 +100,8 @@ async def test_the_titles_of_all_screens_are_whole_where_they_fit(launcher: Fake
             assert re.sub(r"[0-9]", " ", "\n".join(lines(app)[1 : 1 + rows])).split() == [*VIEWS.values()], width
 
 
-async def test_the_next_evaluation_is_known_at_once(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sapo_edge.tui.app.STATUS_SECONDS", 0.2)
+@pytest.mark.usefixtures("polling")
+async def test_the_next_evaluation_is_known_at_once(launcher: FakeLauncher) -> None:
     launcher.node.emit(launcher.node.finished(41))
     launcher.node.progress("generate", 0, 32)
     last = {**launcher.node.status_now["last_round"], "seconds_generate": 3000.0, "seconds_update": 2039.0}
@@ -150,8 +157,8 @@ def test_picture_of_a_head_start(fresh: FakeLauncher, pictured: Pictured) -> Non
     assert pictured(_in_a_head_start, launcher=fresh)
 
 
-async def test_the_search_for_members_fits_the_panel(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sapo_edge.tui.app.STATUS_SECONDS", 0.1)
+@pytest.mark.usefixtures("polling")
+async def test_the_search_for_members_fits_the_panel(launcher: FakeLauncher) -> None:
     swarm = {**launcher.node.status_now["swarm"], "peers": [], "time": 100.0}
     last = LastSeen(3, 1_800_014_400)
     searches = (
@@ -196,6 +203,7 @@ async def test_many_events_are_drawn_at_most_ten_times_a_second(launcher: FakeLa
         assert 1 <= draw.call_count <= 5
 
 
+@pytest.mark.usefixtures("polling")
 async def test_keys_choose_curves_and_rounds_and_the_machine_and_the_end_are_told(launcher: FakeLauncher) -> None:
     launcher.machine = LOAD
     launcher.node.tell(rounds=60)

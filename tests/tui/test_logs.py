@@ -46,6 +46,11 @@ def opened_reader(path: Path) -> LogReader[Record]:
     return LogReader(path, parse_record)
 
 
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sapo_edge.tui.screens.logs.screen.POLL_SECONDS", 0.1)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "log"
@@ -352,7 +357,7 @@ async def test_nothing_is_read_behind_another_screen(launcher: FakeLauncher, mon
 
         monkeypatch.setattr(LogReader, "read", watched)
         add(launcher.paths.log, event_line(finished(41)))
-        await pilot.pause(1.5)
+        await pilot.pause(0.5)
         assert not threads
         await press(pilot, "6", then=lambda: "round 41" in chosen(app))
         assert "MainThread" not in threads

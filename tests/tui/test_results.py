@@ -54,7 +54,7 @@ async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
 async def end(pilot: Pilot[Any], app: SapoApp, launcher: FakeLauncher, rounds: int) -> None:
     """Let the node end in order, in a run of so many rounds."""
     launcher.node.tell(rounds=rounds)
-    await until(pilot, lambda: app.state.status.get("rounds") == rounds)
+    app.state.set_status(launcher.node.status())
     launcher.finish(done=rounds == 40)
     await until(pilot, lambda: app.state.standing is Standing.ENDED)
 
