@@ -272,8 +272,7 @@ class FakeLauncher:
         return self.found
 
     def choices(self) -> real.Choices:
-        settings = [self.setting(name) for name in ("network", "threads", "on_battery", "busy")]
-        network, threads, on_battery, busy = settings
+        network, threads, on_battery, busy = map(self.setting, ("network", "threads", "on_battery", "busy"))
         chosen: real.Network = "solo" if network == "solo" else "joined" if self.joined else "swarm"
         manifest = str(self.setting("manifest"))
         return real.Choices(chosen, self.joined, threads, on_battery == "pause", busy > 0, manifest=manifest)

@@ -32,22 +32,19 @@ from tests.tui.shell import Pictured, Size, attached, press, running, screen, te
 WRITTEN = JobResult({"manifest": "/q/manifest.toml", "questions": "/q/tasks.jsonl"})
 CHECKED = JobResult(
     {
-        "examples": 2,
-        "tasks": [{"name": "mine", "train": 3, "validation": 1, "test": 0}],
+        "examples": 2, "tasks": [{"name": "mine", "train": 3, "validation": 1, "test": 0}],
         "warnings": [{"where": "tasks.jsonl, line 3", "text": "the answer stands in the \x1b[31mquestion"}],
     },
     ("lengths are not checked: no model is here",),
-)
+)  # fmt: skip
 TRIED = JobResult(
     {
         "prompt": "<|user|>What is 3 + 4?", "advice": "there is something to learn: train on it", "success": 0.25,
         "informative": 1, "corrected": 0,
-        "questions": [
-            {
-                "question": "What is [b]3[/b] + 4?", "expected": "7",
-                "answers": [{"text": "<answer>7</answer>", "reward": 1.0}, *[{"text": "8", "reward": 0.0}] * 3],
-            }
-        ],
+        "questions": [{
+            "question": "What is [b]3[/b] + 4?", "expected": "7",
+            "answers": [{"text": "<answer>7</answer>", "reward": 1.0}, *[{"text": "8", "reward": 0.0}] * 3],
+        }],
     }
 )  # fmt: skip
 CONSOLE = Console()
