@@ -302,10 +302,10 @@ async def test_the_whole_record_is_below_enter_shows_it_alone_and_c_copies_it(la
 
 
 async def test_home_goes_to_the_oldest_record_and_paging_back_reaches_the_newest(launcher: FakeLauncher) -> None:
-    records = "".join(written(number, f"record {number}") for number in range(300))
+    records = "".join(written(number, f"record {number}") for number in range(120))
     async with reading(launcher, records) as (pilot, app, lines):
         await press(pilot, "g", then=lambda: chosen(app) == "record 0" and "record 0" in picture(app))
-        while lines.cursor < 299:
+        while lines.cursor < 119:
             before = lines.cursor
             await pilot.press("pagedown")
             assert 0 < lines.cursor - before <= 20
@@ -365,7 +365,7 @@ async def test_nothing_is_read_behind_another_screen(launcher: FakeLauncher, mon
 
 async def test_it_survives_a_tiny_terminal(launcher: FakeLauncher) -> None:
     async with reading(launcher, a_run(), (120, 40)) as (pilot, app, lines):
-        await pilot.press(*("up",) * 20)
+        await pilot.press(*("up",) * 6)
         record = lines.chosen
         await pilot.resize_terminal(40, 10)
         await until(pilot, lambda: not app.screen.query_one("#record").display and "round" in picture(app))
