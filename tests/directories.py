@@ -9,20 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.models import (
-    CHAT_TEMPLATE,
-    IM_END,
-    LOCAL_THETA,
-    MULTIPLIERS,
-    POST_NORMED,
-    ROPES,
-    VOCABULARY,
-    ModelShape,
-    ReferenceModel,
-    byte_characters,
-    make_tensors,
-    tokens,
-)
+from tests import models as tiny
 
 CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 NAMES = {
@@ -42,26 +29,18 @@ GLM4_NAMES = {"post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm"
 JOINED = {"qkv_proj": ("self_attn", ("q_proj", "k_proj", "v_proj")), "gate_up_proj": ("mlp", ("gate_proj", "up_proj"))}
 """Matrices of which some architectures have one for several."""
 JOINS = {"phi3": ("qkv_proj", "gate_up_proj"), "glm": ("gate_up_proj",), "glm4": ("gate_up_proj",)}
-SHAPES = {
-    "mistral": ModelShape("mistral", window=7, seed=21),
-    "ministral": ModelShape("ministral", window=7, seed=22),
-    "ministral3": ModelShape("ministral3", seed=23),
-    "qwen2": ModelShape("qwen2", window=7, seed=24),
-    "qwen3": ModelShape("qwen3", window=7, seed=25),
-    "olmo3": ModelShape("olmo3", window=7, seed=26),
-    "exaone4": ModelShape("exaone4", window=7, seed=27),
-    "arcee": ModelShape("arcee", seed=28),
-    "phi3": ModelShape("phi3", window=7, seed=29),
-    "glm": ModelShape("glm", seed=30),
-    "glm4": ModelShape("glm4", seed=31),
-}
+_WINDOWS = {
+    "mistral": 7, "ministral": 7, "ministral3": 0, "qwen2": 7, "qwen3": 7, "olmo3": 7, "exaone4": 7, "arcee": 0,
+    "phi3": 7, "glm": 0, "glm4": 0,
+}  # fmt: skip
+SHAPES = {name: tiny.ModelShape(name, window=window, seed=21 + n) for n, (name, window) in enumerate(_WINDOWS.items())}
 """Models that only directories hold, by their architecture, or only with a window."""
 PERMUTED = ("llama", "mistral", "smollm3", "granite")
 """Architectures whose rows of q and k llama.cpp's converter reorders."""
 
 
 def write_directory(
-    path: Path, shape: ModelShape, rope: dict[str, Any] | None = None, *, half: bool = False, **values: Any
+    path: Path, shape: tiny.ModelShape, rope: dict[str, Any] | None = None, *, half: bool = False, **values: Any
 ) -> Path:
     """Write a model of this shape as transformers saves it; its tokens are those of the GGUF models.
 
@@ -72,10 +51,10 @@ def write_directory(
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.for_model(
-        shape.architecture, vocab_size=VOCABULARY, hidden_size=shape.width, intermediate_size=shape.inner,
+        shape.architecture, vocab_size=tiny.VOCABULARY, hidden_size=shape.width, intermediate_size=shape.inner,
         num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
         head_dim=shape.head_dim, rms_norm_eps=1e-5, max_position_embeddings=shape.context,
-        tie_word_embeddings=shape.tied, eos_token_id=IM_END, pad_token_id=None,
+        tie_word_embeddings=shape.tied, eos_token_id=tiny.IM_END, pad_token_id=None,
         **_own_values(shape, rope or {"rope_type": "default", "rope_theta": 5000.0}), **values,
     )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -90,28 +69,28 @@ def write_directory(
     return path
 
 
-def _own_values(shape: ModelShape, rope: dict[str, Any]) -> dict[str, Any]:
+def _own_values(shape: tiny.ModelShape, rope: dict[str, Any]) -> dict[str, Any]:
     """Values of the configuration that differ between architectures."""
     values: dict[str, Any] = {"rope_parameters": rope, "sliding_window": shape.window or None}
     if shape.architecture == "granite":
-        values |= MULTIPLIERS
+        values |= tiny.MULTIPLIERS
     if shape.architecture == "ministral3":
         values["rope_parameters"] = rope | {"llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 4}
     if shape.architecture in ("gemma3_text", "qwen2", "qwen3", "ministral", "olmo3", "exaone4"):
-        period = shape.period if shape.window else 1
+        period = tiny.PERIOD if shape.window else 1
         numbers = range(1, shape.layers + 1)
         values["layer_types"] = ["sliding_attention" if n % period else "full_attention" for n in numbers]
         values["use_sliding_window"] = bool(shape.window)
     if shape.architecture == "gemma3_text":
-        local = {"rope_type": "default", "rope_theta": LOCAL_THETA}
+        local = {"rope_type": "default", "rope_theta": tiny.LOCAL_THETA}
         values["rope_parameters"] = {"full_attention": rope, "sliding_attention": local}
         values["query_pre_attn_scalar"] = shape.head_dim
     return values
 
 
-def transformers_tensors(shape: ModelShape) -> dict[str, npt.NDArray[np.float32]]:
+def transformers_tensors(shape: tiny.ModelShape) -> dict[str, npt.NDArray[np.float32]]:
     """All weights of a GGUF file of this shape by transformers' names, as they were before llama.cpp's converter."""
-    tensors = make_tensors(shape)
+    tensors = tiny.make_tensors(shape)
     tensors.pop("rope_freqs.weight", None)
     if shape.architecture == "gemma3_text":
         tensors = {name: array - np.float32(name.endswith("norm.weight")) for name, array in tensors.items()}
@@ -122,7 +101,7 @@ def transformers_tensors(shape: ModelShape) -> dict[str, npt.NDArray[np.float32]
             split = array.reshape(count, shape.head_dim // 2, 2, -1)
             tensors[name] = np.ascontiguousarray(split.swapaxes(1, 2).reshape(array.shape))
     names = dict(NAMES)
-    if shape.architecture in ("gemma3_text", *POST_NORMED):
+    if shape.architecture in ("gemma3_text", *tiny.POST_NORMED):
         names |= GEMMA_NAMES
     if shape.architecture == "glm4":
         names |= GLM4_NAMES
@@ -148,32 +127,32 @@ def _name(name: str, names: dict[str, str]) -> str:
     return f"{names[stem]}.{kind}"
 
 
-def reference(path: Path) -> ReferenceModel:
+def reference(path: Path) -> tiny.ReferenceModel:
     """A directory as transformers loads it."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = ReferenceModel.__new__(ReferenceModel)
+    model = tiny.ReferenceModel.__new__(tiny.ReferenceModel)
     model.base = AutoModelForCausalLM.from_pretrained(str(path), dtype=torch.float32).eval()
     return model
 
 
-def reference_for(path: Path, shape: ModelShape) -> ReferenceModel:
+def reference_for(path: Path, shape: tiny.ModelShape) -> tiny.ReferenceModel:
     """The model of a GGUF file of this shape as transformers computes it.
 
     Of what transformers can't read from a GGUF file there is a directory of the same model, written beside the file.
     """
     if shape.architecture in ("llama", "qwen2", "qwen3") and shape.rope == "default":
-        return ReferenceModel(path, shape)
-    return reference(write_directory(path.with_suffix(".directory"), shape, ROPES[shape.rope]))
+        return tiny.ReferenceModel(path, shape)
+    return reference(write_directory(path.with_suffix(".directory"), shape, tiny.ROPES[shape.rope]))
 
 
 def write_tokenizer(path: Path) -> None:
     """Write the byte-level vocabulary of `tests.models` and the ChatML template."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    zero = byte_characters()[0]
-    vocabulary = {text: index for index, text in enumerate(tokens()[0])}
+    zero = tiny.byte_characters()[0]
+    vocabulary = {text: index for index, text in enumerate(tiny.tokens()[0])}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[(zero, zero)]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -187,9 +166,7 @@ def save_tokenizer(path: Path, tokenizer: Any) -> None:
     tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in CONTROL_TOKENS])
     tokenizer.save(str(path / "tokenizer.json"))
     settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": "<|im_end|>",
-        "bos_token": "<|endoftext|>",
-        "chat_template": CHAT_TEMPLATE,
-    }
+        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "bos_token": "<|endoftext|>",
+        "chat_template": tiny.CHAT_TEMPLATE,
+    }  # fmt: skip
     (path / "tokenizer_config.json").write_text(json.dumps(settings))

@@ -51,7 +51,6 @@ def score_text(_task: Task, text: str) -> float:
 
 
 def ask(question: str) -> Prompt:
-    """A prompt of the question alone."""
     return (Message("user", question),)
 
 

@@ -40,6 +40,8 @@ CHAT_TEMPLATE = (
 )
 
 NORMAL, CONTROL = 1, 3
+PERIOD = 2
+"""Layers of which, with a window, the last attends to everything and the others to that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +66,6 @@ class ModelShape:
     def gguf(self) -> str:
         """The architecture's name in GGUF files."""
         return {"gemma3_text": "gemma3", "hunyuan_v1_dense": "hunyuan-dense"}.get(self.architecture, self.architecture)
-
-    @property
-    def period(self) -> int:
-        """Layers of which the last attends to everything and the others to `window`."""
-        return 2
 
 
 SHAPES = {
@@ -144,7 +141,6 @@ def encode_prompt(prompt: Prompt) -> list[int]:
 
 
 def question(text: str) -> Prompt:
-    """A prompt of one turn."""
     return (Message("user", text),)
 
 
@@ -191,21 +187,17 @@ def add_metadata(
     `pre` is llama.cpp's name of how texts are split before they are tokenised; merges are of two tokens each, in order.
     With scores of the tokens the tokenizer is of SentencePiece's kind, which has no merges.
     """
-    writer.add_context_length(shape.context)
-    writer.add_embedding_length(shape.width)
-    writer.add_block_count(shape.layers)
-    writer.add_feed_forward_length(shape.inner)
-    writer.add_head_count(shape.heads)
-    writer.add_head_count_kv(shape.kv_heads)
-    writer.add_key_length(shape.head_dim)
-    writer.add_value_length(shape.head_dim)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(THETA)
-    writer.add_rope_dimension_count(shape.head_dim)
-    writer.add_vocab_size(len(texts))
+    sizes = {
+        "context_length": shape.context, "embedding_length": shape.width, "block_count": shape.layers,
+        "feed_forward_length": shape.inner, "head_count": shape.heads, "head_count_kv": shape.kv_heads,
+        "key_length": shape.head_dim, "value_length": shape.head_dim, "layer_norm_rms_eps": 1e-5,
+        "rope_freq_base": THETA, "rope_dimension_count": shape.head_dim, "vocab_size": len(texts),
+    }  # fmt: skip
+    for name, size in sizes.items():
+        getattr(writer, f"add_{name}")(size)
     if shape.window:
         writer.add_sliding_window(shape.window)
-        writer.add_sliding_window_pattern(shape.period)
+        writer.add_sliding_window_pattern(PERIOD)
         writer.add_rope_freq_base_swa(LOCAL_THETA)
     if shape.architecture == "granite":
         writer.add_embedding_scale(MULTIPLIERS["embedding_multiplier"])
@@ -243,10 +235,7 @@ def make_tensors(shape: ModelShape) -> dict[str, npt.NDArray[np.float32]]:
 
     q_size, kv_size = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     # A tied matrix is the output matrix as well: 2 gives logits of standard deviation 2 in both cases.
-    tensors = {
-        "token_embd.weight": matrix(VOCABULARY, shape.width, 2.0),
-        "output_norm.weight": vector(shape.width, 1.0),
-    }
+    tensors = {"token_embd.weight": matrix(VOCABULARY, shape.width, 2), "output_norm.weight": vector(shape.width, 1.0)}
     if not shape.tied:
         tensors["output.weight"] = matrix(VOCABULARY, shape.width, 2.0)
         # The stop text's first half is nearly always followed by its second: sampling meets it across two tokens.

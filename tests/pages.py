@@ -118,8 +118,7 @@ def generator_table() -> str:
                 shown[pair] = f"`{pair}`, `{key}` {_range(bound)} ({_number(before)}, {_number(bound)})"
             else:
                 shown[key] = f"`{key}` {_describe(bound)}"
-        own = " (own)" if name in OWN_VERIFIERS else ""
-        lines.append(f"| `{name}`{own} | {'; '.join(shown.values()) or 'none'} |")
+        lines.append(f"| `{name}`{' (own)' if name in OWN_VERIFIERS else ''} | {'; '.join(shown.values()) or 'none'} |")
     return "\n".join(lines)
 
 

@@ -21,8 +21,6 @@ def answers(extra: Sequence[str] = ()) -> st.SearchStrategy[str]:
     pieces = st.one_of(common, common, st.sampled_from(extra)) if extra else common
     soup = st.lists(pieces, max_size=12).map("".join)
     anything = st.text(st.characters(exclude_categories=["Cs"]), max_size=64)
-    runs = st.tuples(soup, pieces, st.integers(1, 2000), soup).map(
-        lambda parts: parts[0] + parts[1] * parts[2] + parts[3]
-    )
+    runs = st.tuples(soup, pieces, st.integers(1, 2000), soup).map(lambda part: part[0] + part[1] * part[2] + part[3])
     mixed = st.lists(st.one_of(soup, anything), max_size=4).map("".join)
     return st.one_of(soup, mixed, runs).filter(lambda text: len(text.encode()) <= MAX_ANSWER_BYTES)

@@ -14,6 +14,8 @@ from tests.benchmarks.measure import machine
 from tests.undisturbed import UNDISTURBED
 
 Arguments = argparse.Namespace
+SHAPED = ["0.5B", "1.7B"]
+"""Names of the shaped models."""
 
 
 def shape(arguments: Arguments) -> tuple[int, ...]:
@@ -29,28 +31,12 @@ def models(arguments: Arguments) -> list[Path]:
     return [shaped_model(name, arguments.cache) for name in arguments.model]
 
 
-def sample(run: Callable[..., None], arguments: Arguments) -> None:
-    for path in models(arguments):
-        run(arguments.repeats, path)
-
-
-def update(run: Callable[..., None], arguments: Arguments) -> None:
-    for path in models(arguments):
-        run(arguments.repeats, path, *shape(arguments), arguments.threads)
-
-
-def remember(run: Callable[..., None], arguments: Arguments) -> None:
-    from tests.benchmarks.memory import LIMITS
-
-    run(arguments.cache, arguments.model or list(LIMITS), arguments.tokens, arguments.trained)
-
-
-RUNS: dict[str, Callable[[Any, Arguments], None]] = {
+RUNS: dict[str, Callable[[Any, Arguments], object]] = {
     **dict.fromkeys(("draw", "products", "waiting", "terminal", "journal", "mlx"), lambda run, a: run(a.repeats)),
-    "sampling": sample,
+    "sampling": lambda run, a: [run(a.repeats, path) for path in models(a)],
     "api": lambda run, a: run(a.repeats, models(a)[0]),
     "evaluation": lambda run, a: run(a.repeats, a.threads),
-    "update": update,
+    "update": lambda run, a: [run(a.repeats, path, *shape(a), a.threads) for path in models(a)],
     "node": lambda run, a: run(a.rounds),
     "exports": lambda run, a: run(a.home),
     "bfcl": lambda run, a: run(a.home, a.cases),
@@ -60,14 +46,12 @@ RUNS: dict[str, Callable[[Any, Arguments], None]] = {
     "relay": lambda run, a: run(a.members, 60 * a.minutes),
     "gpu": lambda run, a: run(models(a)[0]),
     "trl": lambda run, a: run(a.repeats, *shape(a)),
-    "memory": remember,
+    "memory": lambda run, a: run(a.cache, a.model or SHAPED, a.tokens, a.trained),
     "questions": lambda run, _: run(),
 }
 """How the `run` of each benchmark's module is called."""
 COMPARED = ("sampling", "trl", "evaluation", "update", "node")
 """What `compare` runs: the product beside its peers and floors on this processor, half an hour on two cores."""
-
-
 OPTIONS: dict[str, tuple[Any, str]] = {
     "repeats": (5, ""),
     "rounds": (12, ""),
@@ -93,7 +77,7 @@ def main() -> None:
     parser.add_argument("--home", type=Path, help="a trained state directory")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/sapo-edge/shaped", help="of shaped models")
     text = "a shaped model for memory, sampling or update; repeatable. Without it: memory both, the others embedded"
-    parser.add_argument("--model", action="append", choices=["0.5B", "1.7B"], help=text)
+    parser.add_argument("--model", action="append", choices=SHAPED, help=text)
     arguments = parser.parse_args()
     os.environ.update(UNDISTURBED)
     print(f"machine: {machine()}")

@@ -135,24 +135,22 @@ def namespace() -> Iterator[str]:
         yield name("attack")
 
 
-class Lab:
+class Lab(contextlib.ExitStack):
+    """The members and attackers; their processes end with it."""
+
     def __init__(self, namespace: str, source: TaskSource, upload: int = 0) -> None:
+        super().__init__()
         self._namespace, self._source, self._upload = namespace, source, upload
-        self._stack = contextlib.ExitStack()
         self.published: dict[str, dict[str, set[int]]] = {}
         self.honest: list[MemberProcess] = []
-        self.node = self._stack.enter_context(Node(namespace, member=1, listen="all", upload=upload))
+        self.node = self.enter_context(Node(namespace, member=1, listen="all", upload=upload))
         self.join(2, "20.2.0.1", self.at(self.node, "20.0.0.1"))
         # Reaches the node through the other one only, to begin with.
         self.join(3, "20.3.0.1", self.at(self.honest[0], "20.2.0.1"))
 
-    def close(self) -> None:
-        self._stack.close()
-
     @staticmethod
     def at(member: MemberProcess, ip: str) -> str:
-        port = member.address.split("/")[4]
-        return f"/ip4/{ip}/tcp/{port}/p2p/{member.peer_id}"
+        return f"/ip4/{ip}/tcp/{member.address.split('/')[4]}/p2p/{member.peer_id}"
 
     def join(self, number: int, ip: str, bootstrap: str) -> None:
         """Start an honest member; does not wait for it."""
@@ -160,7 +158,7 @@ class Lab:
             self._namespace, member=number, source=ip, listen="all", bootstrap=[bootstrap], first=number,
             upload=self._upload,
         )  # fmt: skip
-        self.honest.append(self._stack.enter_context(member))
+        self.honest.append(self.enter_context(member))
 
     def attackers(self, attack: Attack, seconds: float) -> list[HostilePeer]:
         """Start the processes of an attack; each says when it is ready for `go`."""
@@ -168,16 +166,13 @@ class Lab:
         tasks = plain_tasks(self._source, 17, 64)
         begun = []
         for number, way in enumerate(attack.ways, 1):
-            arguments = {**attack.arguments}
-            if way == "duplicates":
-                arguments["records"] = self._captured()
+            captured = {"records": self._captured()} if way == "duplicates" else {}
             peer = HostilePeer(
                 self._namespace, address=target, swarm=self._source.manifest.digest, tasks=tasks, number=number,
                 sources=attack.addresses,
             )  # fmt: skip
-            self._stack.enter_context(peer)
-            peer.begin(way, seconds=seconds, **arguments)
-            begun.append(peer)
+            begun.append(self.enter_context(peer))
+            peer.begin(way, seconds=seconds, **attack.arguments, **captured)
         return begun
 
     def _captured(self) -> list[list[str]]:
@@ -242,8 +237,7 @@ def _charged(status: Mapping[str, Any]) -> float:
 
 
 def measure(attack: Attack, inside: str, source: TaskSource, seconds: float) -> dict[str, Any]:
-    lab = Lab(inside, source, attack.upload)
-    try:
+    with Lab(inside, source, attack.upload) as lab:
         deadline = time.monotonic() + 60
         while len(lab.node.status()["peers"]) < 1 and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -263,14 +257,12 @@ def measure(attack: Attack, inside: str, source: TaskSource, seconds: float) -> 
         rate = quiet.processor / quiet.seconds
         lines = [line for peer in attackers for line in peer.lines if line["id"] == 1]
         return {
-            "attack": attack.name,
-            "seconds": seconds,
+            "attack": attack.name, "seconds": seconds,
             "sends": sum(half.sent for half in halves) / seconds - quiet.sent / quiet.seconds,
             "gets": sum(half.received for half in halves) / seconds - quiet.received / quiet.seconds,
             "done": [line.get("result", line.get("failed")) for line in lines],
             "memory": max(half.highest for half in halves) - quiet.last,
-            "memory after": after.last - quiet.last,
-            "quiet": rate,
+            "memory after": after.last - quiet.last, "quiet": rate,
             "charged": sum(half.charged for half in halves) / sum(half.seconds for half in halves),
             "waited": sum(half.waited for half in halves) / sum(half.seconds for half in halves),
             "share": sum(half.processor for half in halves) / sum(half.seconds for half in halves) - rate,
@@ -280,8 +272,6 @@ def measure(attack: Attack, inside: str, source: TaskSource, seconds: float) -> 
             "reachable": status["reachable"], "clock": status["clock_ahead"],
             "counts": status["counts"], "rejections": status["rejections"],
         }  # fmt: skip
-    finally:
-        lab.close()
 
 
 HEAD = """\

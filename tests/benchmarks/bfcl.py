@@ -58,8 +58,7 @@ def is_possible(possible: Mapping[str, Mapping[str, list[Any]]], answer: str) ->
 
 
 def lines(path: Path) -> Iterator[dict[str, Any]]:
-    for line in path.read_text("utf-8").splitlines():
-        yield json.loads(line)
+    return map(json.loads, path.read_text("utf-8").splitlines())
 
 
 def render(tool: Mapping[str, Any]) -> str | None:

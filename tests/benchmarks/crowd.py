@@ -51,7 +51,6 @@ from tests.benchmarks.messages import QUESTIONS, copies, message_bytes, own_roll
 BUDGET = 64
 DEGREE = 6
 MEDIAN_SECONDS = 60.0
-"""A median round."""
 SPREAD = 1.0
 """Standard deviation of the logarithm of a round's length between nodes: 1 of 100 is ten times the median."""
 LIFE = 480.0
@@ -95,10 +94,6 @@ class Member:
         self.directory._entry(other.peer_id).tag = TAG
         self.directory.mark_dialled(other.address)
 
-    def drop_oldest(self) -> None:
-        key = next(iter(self.connections))
-        del self.connections[key]
-
     def meet(self, other: Member) -> None:
         self.hold(other)
         other.hold(self)
@@ -134,7 +129,8 @@ def join_all(nodes: int) -> list[list[int]]:
         members[member.peer_id] = member
         relay.hold(member)
         while len(relay.connections) > RELAY_PLACES:
-            relay.drop_oldest()
+            # The oldest one.
+            del relay.connections[next(iter(relay.connections))]
     numbers = {peer_id: number for number, peer_id in enumerate(members)}
     named = (map(str, member.connections) for member in members.values())
     return [[numbers[peer_id] for peer_id in peers if peer_id in numbers] for peers in named]
@@ -360,8 +356,7 @@ class Crowd:
             start = int(self.now / FLOOD_SECONDS) * count
             return [(f"{node.name} {(start + place) % self._keys}", 1) for place in range(count)]
         if node.is_hostile and self._published % 2:
-            parts = count // self._each
-            return [(f"key {self._published} {part}", self._each) for part in range(parts)]
+            return [(f"key {self._published} {part}", self._each) for part in range(count // self._each)]
         return [(node.name, count)]
 
 

@@ -38,7 +38,6 @@ COUNTED = 100
 
 
 def run(path: Path, device: str = "auto") -> None:
-    """Print all figures."""
     for format_, recorded in itertools.product(("", "nf4") if is_installed("bitsandbytes") else ("",), (False, True)):
         with tempfile.TemporaryDirectory() as workspace:
             _speed(path, device, Path(workspace), format_, recorded)
@@ -77,8 +76,7 @@ def card(path: str, gigabytes: str) -> None:
 
     usable = int(float(gigabytes) * 1e9) - TAKEN
     torch.ones(1, device="cuda")
-    total = torch.cuda.get_device_properties(0).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, usable / total))
+    torch.cuda.set_per_process_memory_fraction(min(1.0, usable / torch.cuda.get_device_properties(0).total_memory))
 
     def free(_device: str) -> int:
         return usable - int(torch.cuda.memory_allocated())

@@ -27,7 +27,7 @@ from typing import Any
 from sapo_edge.rollout import Task
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource, derive_seed
-from tests.benchmarks.measure import machine
+from tests.benchmarks.measure import Gauge, machine
 from tests.undisturbed import UNDISTURBED
 
 ARMS: dict[str, tuple[str, ...]] = {
@@ -103,14 +103,13 @@ def _run(manifest: str, arm: str, seed: int, seconds: float, output: Path) -> It
 
 def _points(process: subprocess.Popen[str], lines: Iterator[str], seconds: float) -> Iterator[Point]:
     """The validations of a node, by the processor seconds that it had spent on everything else since the first."""
-    learned, before, evaluating = 0.0, None, True
+    learned, before, evaluating, gauge = 0.0, 0.0, True, Gauge(process.pid)
     for line in lines:
-        event = json.loads(line)
-        now = _processor_seconds(process.pid)
-        learned += now - before if before is not None and not evaluating else 0.0
-        before = now
-        evaluating = event.get("phase") == "evaluate"
-        if event["event"] == "held_out" or event["event"] == "head_start":
+        event, now = json.loads(line), gauge.cpu()
+        # Of what came before the first line, nothing counts.
+        learned += 0.0 if evaluating else now - before
+        before, evaluating = now, event.get("phase") == "evaluate"
+        if event["event"] in ("held_out", "head_start"):
             yield learned, event["accuracy"]
             if learned >= seconds:
                 return
@@ -119,13 +118,7 @@ def _points(process: subprocess.Popen[str], lines: Iterator[str], seconds: float
 def _trl_points(_process: subprocess.Popen[str], lines: Iterator[str], _seconds: float) -> Iterator[Point]:
     for line in lines:
         if line.startswith("["):
-            second, share = json.loads(line)
-            yield second, share
-
-
-def _processor_seconds(process: int) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            yield tuple(json.loads(line))
 
 
 def trl(manifest: str, seed_text: str, seconds_text: str) -> None:

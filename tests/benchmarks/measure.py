@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import statistics
@@ -16,11 +17,8 @@ LIBRARIES = ("llama-cpp-python", "torch", "transformers", "peft", "reasoning-gym
 
 def machine() -> str:
     model = platform.processor() or platform.machine()
-    try:
-        with open("/proc/cpuinfo") as file:
-            model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), model)
-    except OSError:
-        pass
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), model)
     versions = ", ".join(f"{name} {found}" for name in LIBRARIES if (found := _version(name)))
     return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, {versions}"
 

@@ -18,8 +18,7 @@ def run(cache: Path, names: list[str], tokens: int, trained: int) -> None:
     print(f"\n### A round of 8 x 8, prompts of {PROMPT} tokens, answers of {tokens}, {trained} groups trained on\n")
     print("| model | limit | peak of the process | without Python itself | estimated |\n|---|---|---|---|---|")
     for name in names:
-        model = shaped_model(name, cache)
-        shape = "8", "8", str(PROMPT), str(tokens), str(model), str(LIMITS[name]), str(trained)
+        shape = "8", "8", str(PROMPT), str(tokens), str(shaped_model(name, cache)), str(LIMITS[name]), str(trained)
         found = measure_memory("llama_cpp", cache, shape, TIMEOUT)
         peak, measured, estimate = (f"{found[key] / 1e9:.2f} GB" for key in ("peak", "measured", "estimate"))
         print(f"| {name} | {LIMITS[name]} GB | {peak} | {measured} | {estimate} |", flush=True)

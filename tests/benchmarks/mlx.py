@@ -114,8 +114,7 @@ class Update:
 
 
 def run(repeats: int) -> None:
-    cores = available_cores()
-    policy = MlxPolicy(opening(find_model(""), threads=cores))
+    policy = MlxPolicy(opening(find_model(""), threads=available_cores()))
     learner = policy.learner
     assert learner is not None
     batch = random_groups(GROUPS, ANSWERS, TOKENS, PROMPT)

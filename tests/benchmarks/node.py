@@ -59,8 +59,7 @@ def run(rounds: int) -> None:
     print(f"- seconds a round: median {statistics.median(times):.1f}, of which update {statistics.median(updates):.1f}")
     print(f"- peak memory: {peak / 1e9:.2f} GB; estimated beforehand {estimate.total / 1e9:.2f} GB:")
     kinds = ("sampler", "learner", "adapter", "activations", "runtime")
-    parts = {kind: getattr(estimate, kind) / 1e6 for kind in kinds}
-    print("  " + ", ".join(f"{name} {size:.0f} MB" for name, size in parts.items()))
+    print("  " + ", ".join(f"{kind} {getattr(estimate, kind) / 1e6:.0f} MB" for kind in kinds))
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     program = [sys.executable, "-m", "sapo_edge", "--help"]
     shown = [seconds(lambda: subprocess.run(program, capture_output=True, env=environment)) for _ in range(9)]

@@ -18,7 +18,6 @@ from sapo_edge.tasks.review import read_own, remarks
 from sapo_edge.tasks.source import TaskSource
 
 FILE_BYTES = 60_000_000
-"""Size of the file."""
 
 
 def write_file(path: Path) -> Path:

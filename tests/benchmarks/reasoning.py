@@ -67,8 +67,7 @@ def make(directory: Path) -> None:
     lines, place = [], WARM_UP
     for split, count in (HELD_OUT | {"train": TRAINED}).items():
         for question in drawn[place : place + count]:
-            answer = str(sum(questions[question]))
-            lines.append(json.dumps({"question": question, "answer": answer, "split": split}))
+            lines.append(json.dumps({"question": question, "answer": str(sum(questions[question])), "split": split}))
         place += count
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "tasks.jsonl").write_text("\n".join(lines) + "\n")

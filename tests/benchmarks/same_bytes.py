@@ -32,8 +32,7 @@ def main() -> None:
     with TemporaryDirectory() as directory:
         scene = Scene(plan, Path(directory) / "cache", Path(directory) / "work", lambda _text: None)
         sets = {name: each for name, each in scene.question_sets(setting).items() if name in (VALIDATION, TEST)}
-        job = Job(setting, setting.arm("4/4"), 0)
-        swarm = Swarm(job, plan.learning, scene.source, scene.shelves(setting), sets)
+        swarm = Swarm(Job(setting, setting.arm("4/4"), 0), plan.learning, scene.source, scene.shelves(setting), sets)
         record = swarm.run()
         rounds = [replace(row, seconds=0.0) for row in record.rounds]
         digest.update(json.dumps(asdict(replace(record, rounds=tuple(rounds))), sort_keys=True).encode())

@@ -63,8 +63,7 @@ def run(repeats: int, path: Path) -> None:
         for number_format in ("bfloat16", "float32"):
             candidates[f"floor: products in {number_format} alone"] = _products(policy.header, number_format)
         figures = interleaved(candidates, repeats)
-    longest = max(map(len, texts))
-    model = f"{policy.header.model_name}, prompts of at most {longest} tokens"
+    model = f"{policy.header.model_name}, prompts of at most {max(map(len, texts))} tokens"
     title = f"{model}: {QUESTIONS} x {ANSWERS} answers of {TOKENS} tokens, {cores} threads, {policy.sampler.format}"
     report(title, "tokens/s", figures, "sapo-edge", higher_is_better=True)
 
@@ -103,10 +102,8 @@ def _loop(llama: Any, texts: list[list[int]]) -> Callable[[], float]:
             nonlocal tokens
             # One answer to each question: a loop's rate does not depend on how many there are.
             for text in texts:
-                result = llama.create_completion(
-                    text, max_tokens=TOKENS, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0
-                )
-                tokens += result["usage"]["completion_tokens"]
+                made = llama.create_completion(text, max_tokens=TOKENS, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+                tokens += made["usage"]["completion_tokens"]
 
         elapsed = seconds(complete)
         return tokens / elapsed

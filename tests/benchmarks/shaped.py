@@ -6,93 +6,67 @@ What a model takes in memory, and how long it computes, does not depend on its w
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from sapo_edge.backends.model import ggml
-from tests.models import ModelShape, add_metadata, byte_characters, tokens
+from tests.benchmarks.catalogue import KnownModel, header_of, known_models
+from tests.models import NORMAL, ModelShape, add_metadata, byte_characters, tokens
 
-NORMAL = 1
 TILE = 64
 """Rows that are quantised; a matrix repeats them."""
-VOCABULARY = 151_936
-SHAPES = {
-    "0.5B": ModelShape(
-        "qwen2", heads=14, kv_heads=2, head_dim=64, width=896, inner=4864, layers=24, context=32768, tied=True
-    ),
-    "1.7B": ModelShape(
-        "qwen3", heads=16, kv_heads=8, head_dim=128, width=2048, inner=6144, layers=28, context=40960, tied=True
-    ),
-}
-"""Qwen2.5-0.5B and Qwen3-1.7B."""
+SHAPED = {"0.5B": "Qwen/Qwen2.5-0.5B-Instruct", "1.7B": "Qwen/Qwen3-1.7B"}
+"""The models of the catalogue that have these sizes."""
 
 
 def shaped_model(name: str, directory: Path) -> Path:
     """The file of a shape, 0.4 to 1.1 GB in Q4_K_M as llama.cpp mixes its formats; made in the first call."""
     from gguf import GGMLQuantizationType, GGUFWriter
 
-    path, shape = directory / f"{name}-Q4_K_M.gguf", SHAPES[name]
+    path = directory / f"{name}-Q4_K_M.gguf"
     if path.exists():
         return path
     directory.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
-    writer = GGUFWriter(part, shape.architecture)
+    (model,) = (known for known in known_models() if known.name == SHAPED[name])
+    shape = model.shape
+    sizes = shape.heads, shape.kv_heads, shape.head_dim, shape.width, shape.inner, shape.layers, shape.context
+    writer = GGUFWriter(part, model.architecture)
     texts, types = tokens()
-    more = VOCABULARY - len(texts)
+    more = shape.vocabulary - len(texts)
     # Words of two letters and a number; no merge leads to them, but they can be drawn.
     texts += [f"{byte_characters()[97 + i % 26]}w{i}" for i in range(more)]
-    add_metadata(writer, shape, texts, types + [NORMAL] * more)
-    tensors = list(_tensors(shape))
+    add_metadata(writer, ModelShape(model.architecture, *sizes, tied=shape.tied), texts, types + [NORMAL] * more)
+    matrices, vectors = header_of(model).tensors.values(), _vectors(model)
     generator = np.random.default_rng(0)
-    for tensor, size, form in tensors:
-        kind = GGMLQuantizationType[form]
-        if form == "F32":
-            writer.add_tensor_info(tensor, size, np.dtype(np.float32), 4 * int(np.prod(size)))
-        else:
-            blocks = ggml.quantise(kind, np.zeros((1, size[1]), np.float32)).shape[1]
-            writer.add_tensor_info(tensor, (size[0], blocks), np.dtype(np.uint8), size[0] * blocks, kind)
+    for info in matrices:
+        rows, kind = info.shape[0], GGMLQuantizationType(info.type)
+        writer.add_tensor_info(info.name, (rows, info.bytes // rows), np.dtype(np.uint8), info.bytes, kind)
+    for vector, size in vectors.items():
+        writer.add_tensor_info(vector, (size,), np.dtype(np.float32), 4 * size)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    for _, size, form in tensors:
-        if form == "F32":
-            writer.write_tensor_data(np.ones(size, np.float32))
-            continue
-        values = generator.standard_normal((TILE, size[1])) / np.sqrt(size[1])
-        tile = ggml.quantise(GGMLQuantizationType[form], values.astype(np.float32))
-        writer.write_tensor_data(np.tile(tile, (-(-size[0] // TILE), 1))[: size[0]])
+    for info in matrices:
+        rows, inputs = info.shape
+        values = generator.standard_normal((TILE, inputs)) / np.sqrt(inputs)
+        tile = ggml.quantise(GGMLQuantizationType(info.type), values.astype(np.float32))
+        writer.write_tensor_data(np.tile(tile, (-(-rows // TILE), 1))[:rows])
+    for size in vectors.values():
+        writer.write_tensor_data(np.ones(size, np.float32))
     writer.close()
     os.replace(part, path)
     return path
 
 
-def _tensors(shape: ModelShape) -> Iterator[tuple[str, tuple[int, ...], str]]:
-    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-
-    def matrix(name: str, outputs: int, inputs: int, form: str) -> tuple[str, tuple[int, ...], str]:
-        # A row that is no whole number of 256 values gets the next format with blocks of 32.
-        return name, (outputs, inputs), form if inputs % 256 == 0 else {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}[form]
-
-    yield matrix("token_embd.weight", VOCABULARY, shape.width, "Q6_K")
-    yield "output_norm.weight", (shape.width,), "F32"
-    for index in range(shape.layers):
-        block = f"blk.{index}"
-        # llama.cpp gives these more bits in half of the layers.
-        more = "Q6_K" if index % 2 == 0 else "Q4_K"
-        for norm in ("attn_norm", "ffn_norm"):
-            yield f"{block}.{norm}.weight", (shape.width,), "F32"
-        yield matrix(f"{block}.attn_q.weight", queries, shape.width, "Q4_K")
-        yield matrix(f"{block}.attn_k.weight", keys, shape.width, "Q4_K")
-        yield matrix(f"{block}.attn_v.weight", keys, shape.width, more)
-        yield matrix(f"{block}.attn_output.weight", shape.width, queries, "Q4_K")
-        yield matrix(f"{block}.ffn_gate.weight", shape.inner, shape.width, "Q4_K")
-        yield matrix(f"{block}.ffn_up.weight", shape.inner, shape.width, "Q4_K")
-        yield matrix(f"{block}.ffn_down.weight", shape.width, shape.inner, more)
-        if shape.architecture == "qwen2":
-            for part, size in (("q", queries), ("k", keys), ("v", keys)):
-                yield f"{block}.attn_{part}.bias", (size,), "F32"
-        else:
-            for part in ("q", "k"):
-                yield f"{block}.attn_{part}_norm.weight", (shape.head_dim,), "F32"
+def _vectors(model: KnownModel) -> dict[str, int]:
+    """Sizes of what is not quantised: norms, and biases where the architecture has them."""
+    shape = model.shape
+    if model.architecture == "qwen2":
+        own = {"attn_q.bias": shape.queries, "attn_k.bias": shape.keys, "attn_v.bias": shape.keys}
+    else:
+        own = dict.fromkeys(("attn_q_norm.weight", "attn_k_norm.weight"), shape.head_dim)
+    block = dict.fromkeys(("attn_norm.weight", "ffn_norm.weight"), shape.width) | own
+    named = {f"blk.{index}.{name}": size for index in range(shape.layers) for name, size in block.items()}
+    return {"output_norm.weight": shape.width} | named

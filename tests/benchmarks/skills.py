@@ -31,7 +31,6 @@ NEIGHBOURS = 20_000
 
 
 def main() -> None:
-    """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.skills", description=__doc__)
     parser.add_argument("--manifest", action="append", required=True)
     parser.add_argument("--model", type=Path, action="append", default=[], help="beside the embedded one")
@@ -96,8 +95,7 @@ def _answers(
     drawn, _ = source.training_tasks(source.shown_seed, 0, 4 * shown) if shown else ((), 0)
     pairs = [(task.question, answer) for task in drawn if (answer := source.right_answer(task)) is not None]
     asked = replace(manifest, examples=(*manifest.examples, *pairs[:shown]))
-    limit = manifest.max_tokens
-    return evaluate(policy, tasks, asked.prompt_for, source.judge, limit, use_adapter=use_adapter).texts
+    return evaluate(policy, tasks, asked.prompt_for, source.judge, manifest.max_tokens, use_adapter=use_adapter).texts
 
 
 if __name__ == "__main__":

@@ -44,8 +44,8 @@ from sapo_edge.swarm.tally import Tally
 
 CLOSEST, NAMED, STORED = 8, 100, 500
 """Of libtorrent's DHT: nodes that keep a key, addresses that one of them says at once, and that it keeps."""
-KEPT, RENEWED = 1800.0, 1200.0
-"""Seconds for which they keep an address, and after which a node announces itself again."""
+KEPT = 1800.0
+"""Seconds for which they keep an address."""
 KEY, MEMBER = bytes(20), ("20.2.0.1", 4001)
 NETWORKS = LocalNetworks((), (), loopback=False)
 LIFE, REACHABLE, HOSTILE = 8 * 3600.0, 0.3, 0.01
@@ -111,9 +111,7 @@ class First:
             address = await dialler.identify(*place)
             return address is not None and book.add(address, Origin.PEER, RENDEZVOUS) is not None
 
-        topic = Topic(
-            lambda: [KEY], lambda: 0, lambda: dialler.wants_strangers, lambda: not dialler.members, try_place
-        )  # fmt: skip
+        topic = Topic(lambda: [KEY], lambda: 0, lambda: dialler.wants_strangers, lambda: not dialler.members, try_place)
         topic.places = Places(trio.current_time, self.rng)
         meeting = Rendezvous((), [topic], tally)
         began = trio.current_time()

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import pty
-import select
 import signal
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,58 +17,34 @@ import psutil
 
 from sapo_edge.control.client import connect, node_runs
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
+from tests.debian.terminal import Terminal
 from tests.tui.fake_node import ScriptedNode
 
 ROOT = Path(__file__).parents[2]
-"""The source that the app is started from."""
-COLUMNS, ROWS = 80, 24
 IDLE_SECONDS = 30.0
+PATIENCE = 900.0
+"""Most seconds of one app."""
 HISTORY = 10_000
 
 
-class Terminal:
-    """The app on a terminal of 80 by 24, which answers what it is asked and shows nothing."""
+class App(Terminal):
+    """The app on a terminal, which answers what it is asked and shows nothing."""
 
     def __init__(self, home: Path) -> None:
-        self.output = bytearray()
-        self.began = time.perf_counter()
-        pid, self._master = pty.fork()
-        if pid == 0:
-            terminal = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
-            command = [sys.executable, "-P", "-m", "sapo_edge"]
-            os.execve(
-                sys.executable, command, {**os.environ, **terminal, "PYTHONPATH": str(ROOT), HOME_VARIABLE: str(home)}
-            )
-        fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-        self.process = psutil.Process(pid)
+        variables = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8", "PYTHONPATH": str(ROOT)}
+        settings = [f"{name}={value}" for name, value in {**variables, HOME_VARIABLE: str(home)}.items()]
+        super().__init__(["env", *settings, sys.executable, "-P", "-m", "sapo_edge"], PATIENCE)
+        self.process = psutil.Process(self._process)
 
-    def wait_for(self, text: str, limit: float = 30.0) -> float:
+    def drawn(self, text: str) -> float:
         """Seconds from now until the app draws a text."""
         begin = time.perf_counter()
-        wanted = text.encode()
-        while wanted not in self.output:
-            if time.perf_counter() - begin > limit:
-                raise TimeoutError(f"{text!r} was not drawn: {bytes(self.output[-2000:])!r}")
-            self.read(0.001)
+        self.wait_until(lambda: text in self.text, text, pause=0.001)
         return time.perf_counter() - begin
 
-    def read(self, seconds: float) -> None:
-        ready, _, _ = select.select([self._master], [], [], seconds)
-        if ready:
-            with contextlib.suppress(OSError):
-                self.output += os.read(self._master, 65536)
-
-    def drain(self, seconds: float) -> None:
-        until = time.perf_counter() + seconds
-        while time.perf_counter() < until:
-            self.read(0.05)
-        self.output.clear()
-
-    def press(self, keys: bytes, text: str = "") -> float:
-        """Seconds from a key until a text is drawn; at once without a text."""
-        self.output.clear()
-        os.write(self._master, keys)
-        return self.wait_for(text)
+    def press(self, keys: str, text: str) -> float:
+        self.type(keys)
+        return self.drawn(text)
 
     @property
     def used(self) -> float:
@@ -83,6 +54,10 @@ class Terminal:
             return time.clock_gettime((~self.process.pid << 3) | 2)
         times = self.process.cpu_times()
         return times.user + times.system
+
+    def drain(self, seconds: float) -> None:
+        self._read(seconds)
+        self.text = ""
 
     def cpu(self, seconds: float) -> float:
         """Cores that the app uses."""
@@ -123,15 +98,15 @@ def run(repeats: int) -> None:
         with training_node(home):
             paints, keys, helps = [], [], []
             for _ in range(repeats):
-                app = Terminal(home)
-                paints.append(app.wait_for("Dashboard"))
-                app.wait_for("Is it working?")
+                app = App(home)
+                paints.append(app.drawn("Dashboard"))
+                app.drawn("Is it working?")
                 app.drain(3.0)
                 for _ in range(5):
-                    helps.append(app.press(b"\x1bOP", "Esc closes"))
-                    app.press(b"q", "Is it working?")
-                    keys.append(app.press(b"7", "Sharing"))
-                    keys.append(app.press(b"1", "Is it working?"))
+                    helps.append(app.press("\x1bOP", "Esc closes"))
+                    app.press("q", "Is it working?")
+                    keys.append(app.press("7", "Sharing"))
+                    keys.append(app.press("1", "Is it working?"))
                     app.drain(0.3)
                 load = app.cpu(10.0)
                 app.close()
@@ -147,8 +122,8 @@ def _idle_and_memory() -> None:
         home = Path(place)
         node = ScriptedNode(Paths.default(home), rounds=HISTORY, alone=True)
         node.start()
-        app = Terminal(home)
-        app.wait_for("Is it working?")
+        app = App(home)
+        app.drawn("Is it working?")
         app.drain(5.0)
         _row("idle, a node is paused (% of a core)", [100 * app.cpu(IDLE_SECONDS)], "3")
         sizes = []

@@ -44,33 +44,17 @@ CHAT_TEMPLATE = (
 )
 """ChatML without the roles: a turn costs two tokens."""
 PHRASES = (
-    "Spell this word backward (example: sun -> nus): ",
-    "State the final answer to the following arithmetic problem: ",
-    " all numbers ",
-    " than ",
-    " in this list: ",
-    "\nReturn the new list in the same format.",
-    " + ",
-    " - ",
-    " =",
-    "Keep",
-    "Remove",
-    "larger",
-    "smaller",
-    "['",
-    "', '",
-    "']",
-    "[]",
+    "Spell this word backward (example: sun -> nus): ", "State the final answer to the following arithmetic problem: ",
+    " all numbers ", " than ", " in this list: ", "\nReturn the new list in the same format.", " + ", " - ", " =",
+    "Keep", "Remove", "larger", "smaller", "['", "', '", "']", "[]",
     "Given a square matrix, your job is to rotate it clockwise.\n\n"
     "Your output should be a matrix in the same format as the input.\n\nRotate the matrix below by ",
     " degrees clockwise:\n",
     "Your task is to sort words in ascending or descending order using ASCII/Unicode ordering.\n\n"
     "Your output should be a comma-separated list of words, e.g. word_1, word_2, word_3\n\nNow, sort these words in ",
-    "ascending",
-    "descending",
-    " order (using ASCII/Unicode ordering) and return them as a comma-separated list: ",
-    ", ",
-)
+    "ascending", "descending",
+    " order (using ASCII/Unicode ordering) and return them as a comma-separated list: ", ", ",
+)  # fmt: skip
 """Parts of the questions that are one token each; everything else is one token a byte."""
 PRACTICE = {"sums": 4.0, "filters": 2.0}
 """How often the model practises an entry in the first part, relative to the others: what is harder to learn, more."""
@@ -133,12 +117,8 @@ def make_all(directory: Path, questions: int = QUESTIONS, steps: int = 3200) -> 
 def write(model: Any, tokenizer: Tokenizer, directory: Path) -> None:
     directory.mkdir(parents=True)
     tokenizer.save(str(directory / "tokenizer.json"), pretty=False)
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "eos_token": END,
-        "bos_token": START,
-        "chat_template": CHAT_TEMPLATE,
-    }
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END, "bos_token": START}
+    settings["chat_template"] = CHAT_TEMPLATE
     (directory / "tokenizer_config.json").write_text(json.dumps(settings, indent=1, sort_keys=True))
     model.config.save_pretrained(str(directory))
     # The head is the embedding; safetensors refuses to store one tensor twice.

@@ -66,8 +66,7 @@ def padded_gradient(plain: Any, batch: list[EncodedGroup]) -> float:
         states = hidden[:, len(group.prompt) - 1 : -1]
         logprobs = torch.log_softmax(causal.lm_head(states), -1).gather(2, rows[:, len(group.prompt) :, None])[..., 0]
         advantages = torch.tensor([answer.advantage for answer in group.answers])[:, None]
-        ratio = torch.exp(logprobs - logprobs.detach())
-        torch.autograd.backward(-(ratio * advantages).sum() / total)
+        torch.autograd.backward(-(torch.exp(logprobs - logprobs.detach()) * advantages).sum() / total)
     return float(torch.nn.utils.clip_grad_norm_(parameters, float("inf")))
 
 

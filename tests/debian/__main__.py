@@ -43,8 +43,7 @@ def live(machine: Machine, package: Path, role: str, *, emulated: bool) -> None:
 
     do(f"apt-get install -y ./package/{package.name}", "installs Debian's packages, then libraries into /opt/sapo-edge")
     assert do("sapo --version", "", PERSON).strip()
-    learning = f"{ROUND} --role {role}{f' {SMALL}' if emulated else ''}"
-    do(learning, "a round of the embedded model", PERSON)
+    do(f"{ROUND} --role {role}{f' {SMALL}' if emulated else ''}", "a round of the embedded model", PERSON)
     assert machine.run("sapo history", user=PERSON).count("\n") == 2
     do("sapo service install --system --dry-run > /tmp/sapo-edge.service", "the unit of a service of the system")
     do("systemd-analyze verify --man=no /tmp/sapo-edge.service", "nothing to complain about")
@@ -57,14 +56,12 @@ def live(machine: Machine, package: Path, role: str, *, emulated: bool) -> None:
     do("apt-get autoremove --purge -y", "removes what it required")
     left = sorted(files(machine) - before)
     assert not left, f"left: {left[:20]}"
-    history = machine.run(f"ls {HOME}/.local/state", user=PERSON).split()
-    assert history == ["sapo-edge"], "what a node has learned stays"
+    assert machine.run(f"ls {HOME}/.local/state", user=PERSON).split() == ["sapo-edge"], "what a node has learned stays"
 
 
 def files(machine: Machine) -> set[str]:
     """Every file of the machine but those that tell what was done."""
-    found = machine.run("find / -xdev -not -type d").splitlines()
-    return {path for path in found if not path.startswith(LOGS)}
+    return {path for path in machine.run("find / -xdev -not -type d").splitlines() if not path.startswith(LOGS)}
 
 
 def main() -> None:

@@ -96,8 +96,7 @@ class Clean:
 
 def release(clean: Clean) -> None:
     """The same from the files of a release: `packaging/release.py 0.1.0 --dry-run --to DIR`, then `--wheels DIR`."""
-    archive = clean.wheels / "sapo-edge.tar"
-    shutil.unpack_archive(archive, clean.directory, filter="data")
+    shutil.unpack_archive(clean.wheels / "sapo-edge.tar", clean.directory, filter="data")
     script(clean, clean.directory / "sapo-edge/install.sh")
 
 
@@ -133,7 +132,6 @@ def pipx(clean: Clean) -> None:
 
 
 def uv(clean: Clean) -> None:
-    """The same with uv."""
     clean.add("uv")
     options = ("--python", sys.executable, *clean.place())
     _live(clean, "uv tool", options, clean.directory / "home/.local/share/uv/tools/sapo-edge")
@@ -161,8 +159,7 @@ def _live(clean: Clean, tool: str, options: tuple[str, ...], environment: Path) 
 
     removal = (*tool.split(), "uninstall", "sapo-edge")
     (wheel,) = (path for path in clean.wheels.glob("sapo_edge-*.whl") if "+" not in path.name)
-    old = before(clean.directory / "before", BEFORE)
-    install(f"{tool}: install the version before", old)
+    install(f"{tool}: install the version before", before(clean.directory / "before", BEFORE))
     sapo = str(clean.directory / "home/.local/bin/sapo")
     home = ("--home", str(clean.directory / f"home/node-{tool.replace(' ', '-')}"))
     clean.run(f"{tool}: its first round", sapo, "run", *QUICK, *home, weigh=environment)
@@ -185,7 +182,6 @@ def _live(clean: Clean, tool: str, options: tuple[str, ...], environment: Path) 
 
 
 def before(directory: Path, commit: str) -> Path:
-    """The wheel of an earlier commit."""
     if not directory.exists():
         source = directory / "source"
         source.mkdir(parents=True)
@@ -197,22 +193,18 @@ def before(directory: Path, commit: str) -> Path:
 
 
 def main() -> None:
+    tools: dict[str, Callable[[Clean], None]] = {tool.__name__: tool for tool in (script, release, pipx, uv, sdist)}
+    lists = {"platforms": platforms.resolve_platforms, "aarch64": platforms.resolve_aarch64}
     parser = argparse.ArgumentParser(prog="python -m tests.install", description=__doc__)
-    parser.add_argument(
-        "tools", nargs="*", choices=["script", "release", "pipx", "uv", "sdist", "platforms", "aarch64", "old", []]
-    )
+    parser.add_argument("tools", nargs="*", choices=[*tools, *lists, "old", []])
     parser.add_argument(
         "--wheels", type=Path, default=ROOT / "dist", help="by packaging/wheels.py, or install.sh --folder"
     )
     parser.add_argument("--find-links", action="append", default=[], help="more places of wheels; repeatable")
     arguments = parser.parse_args()
-    tools: dict[str, Callable[[Clean], None]] = {
-        "script": script, "release": release, "pipx": pipx, "uv": uv, "sdist": sdist,
-    }  # fmt: skip
     if "old" in arguments.tools:
         old_processor(arguments.wheels)
         return
-    lists = {"platforms": platforms.resolve_platforms, "aarch64": platforms.resolve_aarch64}
     if asked := [name for name in arguments.tools if name in lists]:
         for name in asked:
             lists[name](arguments.wheels.resolve(), shutil.which("uv") or sys.exit("this needs uv"))

@@ -32,13 +32,9 @@ READ_ONLY = [
     'mount --make-rprivate / && mount --bind "$0" "$0" && mount -o remount,bind,ro / && TMPDIR=/dev/shm exec "$@"',
 ]  # fmt: skip
 SETTINGS = {
-    "listen": "loopback",
-    "mdns": "off",
-    "port_mapping": "off",
-    "rendezvous": "off",
-    "on_battery": "run",
+    "listen": "loopback", "mdns": "off", "port_mapping": "off", "rendezvous": "off", "on_battery": "run",
     "consent": "given",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +56,10 @@ class Group:
         hierarchy, self.version = find_hierarchy()
         self.path = hierarchy / f"sapo-pi-{os.getpid()}-{megabytes}"
         self.path.mkdir()
-        limit = str(megabytes * MB)
-        if self.version == 2:
-            self._write("memory.max", limit)
-            self._write("memory.swap.max", "0")
-        else:
-            self._write("memory.limit_in_bytes", limit)
-            self._write("memory.swappiness", "0")
-
-    def _write(self, name: str, value: str) -> None:
-        file = self.path / name
-        if file.exists():
-            file.write_text(value)
+        names = ("max", "swap.max") if self.version == 2 else ("limit_in_bytes", "swappiness")
+        for name, value in zip(names, (megabytes * MB, 0), strict=True):
+            if (file := self.path / f"memory.{name}").exists():
+                file.write_text(str(value))
 
     def enter(self) -> None:
         (self.path / "cgroup.procs").write_text(str(os.getpid()))
@@ -137,8 +125,7 @@ def node(home: Path, group: Group | None, cores: set[int], *arguments: str) -> I
 
 def written(pid: int) -> int:
     """Bytes that a process has sent to a disk, without those of files that were removed before they were sent."""
-    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
-    counts = dict(line.split(": ") for line in lines)
+    counts = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
     return int(counts["write_bytes"]) - int(counts["cancelled_write_bytes"])
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 USER = 12345
@@ -61,7 +62,6 @@ exec setpriv --reuid {user} --regid {user} --clear-groups "$@"
 
 
 def outside(parts: Sequence[str]) -> int:
-    """Make the namespaces, and do the rest inside."""
     from tests.models import SHAPES, write_model
 
     if os.geteuid() != 0 or shutil.which("systemctl") is None or (hierarchy := _cgroups()) is None:
@@ -130,9 +130,7 @@ class Manager:
 
 
 def systemctl(*arguments: str) -> str:
-    return subprocess.run(
-        ["systemctl", "--user", *arguments], capture_output=True, text=True, check=False
-    ).stdout.strip()
+    return subprocess.run(["systemctl", "--user", *arguments], capture_output=True, text=True).stdout.strip()
 
 
 def show(name: str) -> str:
@@ -140,20 +138,18 @@ def show(name: str) -> str:
 
 
 def sapo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sapo_edge", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-m", "sapo_edge", *arguments], capture_output=True, text=True, check=False)
 
 
-def status(home: Path) -> dict[str, object] | None:
-    """What the node says; None if none answers."""
+def status(home: Path) -> dict[str, Any]:
+    """What the node says; nothing if none answers."""
     result = sapo("status", "--json", "--home", str(home))
-    return json.loads(result.stdout) if result.returncode == 0 else None
+    return dict(json.loads(result.stdout)) if result.returncode == 0 else {}
 
 
 def swarm_state(home: Path) -> object:
     """How the node's network does."""
-    swarm = (status(home) or {}).get("swarm")
-    return swarm["state"] if isinstance(swarm, dict) else None
+    return (status(home).get("swarm") or {}).get("state")
 
 
 def network_works(home: Path) -> bool:
@@ -163,8 +159,7 @@ def network_works(home: Path) -> bool:
 
 def last_round(home: Path) -> int:
     """The last round that the node has finished; -1 if no node answers."""
-    record = status(home)
-    return -1 if record is None else int(str(record["round"]))
+    return int(status(home).get("round", -1))
 
 
 def rounds(home: Path) -> list[tuple[int, datetime]]:
@@ -244,8 +239,7 @@ def jumping_clock(home: Path, _: Manager) -> None:
         clock.write_text(f"{days:+d}d\n")
 
         def jumped(days: int = days) -> bool:
-            ahead = rounds(home)[-1][1] - datetime.now(UTC)
-            return abs(ahead - timedelta(days=days)) < timedelta(hours=1)
+            return abs(rounds(home)[-1][1] - datetime.now(UTC) - timedelta(days=days)) < timedelta(hours=1)
 
         wait(f"the date is {days:+d} days off: rounds end at that date", jumped)
         before = last_round(home)

@@ -27,7 +27,6 @@ MAX_REPLY = 64 << 20
 
 
 def chromium() -> str | None:
-    """The path of the browser, if one is installed."""
     names = ("chromium", "chromium-browser", "google-chrome")
     return next((path for name in names if (path := shutil.which(name))), None)
 
@@ -48,14 +47,12 @@ class Page:
         self._replies: dict[int, asyncio.Future[dict[str, Any]]] = {}
 
     async def send(self, method: str, **params: Any) -> dict[str, Any]:
-        """Call a method of the protocol."""
         number = next(self._numbers)
         self._replies[number] = reply = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": params})
         return await asyncio.wait_for(reply, PATIENCE)
 
     async def open(self, address: str) -> None:
-        """Open an address."""
         reply = await self.send("Page.navigate", url=address)
         assert "errorText" not in reply, reply
 
@@ -84,12 +81,10 @@ class Page:
             await self.send("Input.dispatchKeyEvent", type=kind, key=key, text=text, windowsVirtualKeyCode=code)
 
     async def size(self, width: int, height: int) -> None:
-        """Give the page a size in CSS pixels."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 0, "mobile": False}
         await self.send("Emulation.setDeviceMetricsOverride", **metrics)
 
     async def picture(self) -> bytes:
-        """The page as a PNG file."""
         return base64.b64decode((await self.send("Page.captureScreenshot", format="png"))["data"])
 
     async def listen(self) -> None:

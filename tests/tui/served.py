@@ -94,12 +94,10 @@ class Served:
 
     @property
     def origin(self) -> str:
-        """Of the page."""
         return self.url.rsplit("/", 2)[0]
 
     @property
     def apps(self) -> list[psutil.Process]:
-        """Processes of the server."""
         return psutil.Process(self.process.pid).children(recursive=True)
 
     def websocket(
@@ -109,7 +107,6 @@ class Served:
         return session.ws_connect(self.url + path, headers={"Origin": self.origin} | headers)
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Send a signal and return the exit code."""
         self.process.send_signal(number)
         return self.process.wait(TIMEOUT)
 
@@ -131,9 +128,8 @@ def started(directory: Path, arguments: Sequence[str], network: str = "solo") ->
         subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment) as process,
     ):
         assert process.stdout is not None
-        url = process.stdout.readline().strip()
         try:
-            yield Served(url, process, errors)
+            yield Served(process.stdout.readline().strip(), process, errors)
         finally:
             if process.poll() is None:
                 process.terminate()

@@ -143,11 +143,9 @@ async def test_pasted_lines_become_answers_and_hostile_or_long_ones_are_refused(
         assert len(fields(screen)) == 8 and fields(screen)[-1] == "6"
         screen.query_one(AnswerFields).text = ""
         await press(pilot, "enter", then=lambda: "type an answer first" in note(screen))
-        for typed, problem in (
-            ("9" * 4097, "shorten"),
-            ("\n".join(["a" * 4000, "b" * 4000, "c" * 4000]), "12000 characters"),
-            ("a\x1bb", "control characters"),
-        ):
+        thrice = "\n".join(letter * 4000 for letter in "abc")
+        refused = {"9" * 4097: "shorten", thrice: "12000 characters", "a\x1bb": "control characters"}
+        for typed, problem in refused.items():
             screen.query_one(AnswerFields).text = typed
             await press(pilot, "ctrl+s", then=lambda problem=problem: problem in note(screen))  # type: ignore[misc]
             assert screen.query_one(AnswerFields).text == typed

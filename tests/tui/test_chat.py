@@ -27,8 +27,6 @@ from tests.tui.fake_node import QUESTION
 from tests.tui.shell import Pictured, Size, notices, on, press, still, text, until
 
 NOT_LOADED = "○ models not loaded: your first question loads them"
-
-
 open_chat = partial(on, ChatView, "4")
 
 
@@ -148,10 +146,9 @@ async def test_loading_can_be_stopped_and_the_app_left_meanwhile(launcher: FakeL
     async with open_chat(launcher) as (pilot, screen):
         await press(pilot, *"one", "enter", then=lambda: "[bold]the model" in text(screen, "#standing"))
         await until(pilot, lambda: "\\x1b[31m[bold]" in str(screen.query_one(Turn).boxes[0].visual))
-        await press(pilot, "escape", then=lambda: screen.query_one(Turn).boxes[0].done)
-        assert str(screen.query_one(Turn).boxes[0].visual) == "stopped" and not screen.query_one(Turn).has_class(
-            "-failed"
-        )
+        turn = screen.query_one(Turn)
+        await press(pilot, "escape", then=lambda: turn.boxes[0].done)
+        assert str(turn.boxes[0].visual) == "stopped" and not turn.has_class("-failed")
         assert text(screen, "#standing") == NOT_LOADED
         await pilot.press(*"two", "enter")
         await until(pilot, lambda: len(launcher.chats) == 2 and "[bold]the model" in text(screen, "#standing"))
@@ -236,8 +233,7 @@ async def test_without_a_node_an_example_is_refused_and_the_chat_works(starting:
     async with open_chat(starting) as (pilot, screen):
         await press(pilot, "escape", "y", then=lambda: "no node answers yet" in notices(screen.sapo))
         assert "start one" not in notices(screen.sapo), "one is starting"
-        turn = await ask(pilot, screen, "hello")
-        assert turn.boxes[1].answer
+        assert (await ask(pilot, screen, "hello")).boxes[1].answer
 
 
 async def test_earlier_questions_come_back(launcher: FakeLauncher) -> None:
@@ -286,8 +282,7 @@ async def test_keys_load_and_unload_and_a_missing_model_or_process_is_an_error(l
         turn = screen.query(Turn).last()
         await until(pilot, lambda: turn.has_class("-failed"))
         assert turn.boxes[0].answer and "\\x1b[31m[bold]here" in str(turn.query_one(".trouble", Static).visual)
-        again = await ask(pilot, screen, "hello")
-        assert not again.has_class("-failed") and launcher.chats[-1] is not fake
+        assert not (await ask(pilot, screen, "hello")).has_class("-failed") and launcher.chats[-1] is not fake
 
 
 async def test_it_is_closed_when_it_is_not_used_and_when_the_app_ends(launcher: FakeLauncher) -> None:

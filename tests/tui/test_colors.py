@@ -21,7 +21,6 @@ READABLE = 4.5
 
 
 def luminance(color: Color) -> float:
-    """The relative luminance of WCAG 2.1."""
     parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color.normalized]
     return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
 

@@ -29,12 +29,7 @@ class Shown:
         self.restarts: list[float] = []
 
     async def show(
-        self,
-        pilot: Pilot[Any],
-        app: SapoApp,
-        ending: Ended = KILLED,
-        patience: float | None = 10.0,
-        often: bool = False,
+        self, pilot: Pilot[Any], app: SapoApp, ending: Ended = KILLED, patience: float | None = 10, often: bool = False
     ) -> None:
         await attached(pilot, app)
         dialog = NodeEnded(ending, patience, often, lambda: self.restarts.append(self.clock.now))
@@ -43,7 +38,6 @@ class Shown:
         await until(pilot, lambda: app.screen is dialog and "Restart" in screen(app))
 
     def over(self, *how: Any, size: Size = (80, 24)) -> AbstractAsyncContextManager[tuple[Pilot[Any], SapoApp]]:
-        """The app that shows it."""
         return running(self.launcher, size, ready=lambda pilot, app: self.show(pilot, app, *how))
 
 
@@ -149,8 +143,7 @@ async def test_it_waits_for_the_user_after_several_crashes_and_where_none_has_st
 
 async def test_long_texts_are_cut_and_scroll_and_fit_40_by_10(shown: Shown) -> None:
     async with shown.over(LONG, None) as (pilot, app):
-        end = "x" * 30 + " the end"
-        await until(pilot, lambda: end in screen(app))
+        await until(pilot, lambda: "x" * 30 + " the end" in screen(app))
         assert "Leave it" in screen(app) and "Nothing is lost" in screen(app)
         assert len(text(app, "#lines")) < MAX_LINES * 500
         before = screen(app)

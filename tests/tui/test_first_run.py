@@ -437,8 +437,7 @@ async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher, keys: 
         assert "pause when busy" in screen(app)
         await pilot.resize_terminal(120, 40)
         await pilot.pause(0.3)
-        network = "invite" if keys else "solo"
-        assert "SmolLM2" in screen(app) and app.screen.query_one(OneOf).value == network
+        assert "SmolLM2" in screen(app) and app.screen.query_one(OneOf).value == ("invite" if keys else "solo")
         await pilot.resize_terminal(80, 24)
         await pilot.pause(0.3)
         assert "SmolLM2" in screen(app)

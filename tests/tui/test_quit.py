@@ -20,7 +20,6 @@ from tests.tui.shell import Pictured, Ready, Size, Stuck, attached, following, n
 
 
 async def asked(pilot: Pilot[Any], app: SapoApp) -> None:
-    """Press q, and wait for the dialog."""
     await attached(pilot, app)
     await press(pilot, "q", then=lambda: isinstance(app.screen, Quit) and "remember" in screen(app))
 
@@ -145,7 +144,6 @@ async def test_a_silent_node_can_be_left_running(launcher: FakeLauncher, monkeyp
 
 
 async def stopping(pilot: Pilot[Any], app: SapoApp) -> None:
-    """Quit and stop the node while it starts."""
     await until(pilot, lambda: app.state.standing is Standing.STARTING and "loading the model" in screen(app))
     await press(pilot, "q", then=lambda: isinstance(app.screen, Quit))
     await press(pilot, "s", then=lambda: "stops once it has started" in notices(app))

@@ -54,7 +54,7 @@ async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
 async def end(pilot: Pilot[Any], app: SapoApp, launcher: FakeLauncher, rounds: int) -> None:
     """Let the node end in order, in a run of so many rounds."""
     launcher.node.tell(rounds=rounds)
-    await until(pilot, lambda: app.state.status.get("rounds") == rounds)
+    app.state.set_status(launcher.node.status())
     launcher.finish(done=rounds == 40)
     await until(pilot, lambda: app.state.standing is Standing.ENDED)
 
@@ -250,5 +250,4 @@ def test_pictures(pictured: Pictured, size: Size) -> None:
 
 
 def test_picture_of_the_export(pictured: Pictured) -> None:
-    folder = Path("/home/somebody/sapo-adapter")
-    assert pictured(lambda pilot, app: exporting(pilot, app, folder), dialog=True)
+    assert pictured(lambda pilot, app: exporting(pilot, app, Path("/home/somebody/sapo-adapter")), dialog=True)

@@ -42,8 +42,7 @@ async def opened(launcher: FakeLauncher, size: Size = (80, 24)) -> AsyncIterator
 
 async def read(pilot: Pilot[Any], screen: Rollouts, *keys: str) -> None:
     """Press keys, and wait until a rollout is shown."""
-    await pilot.press(*keys)
-    await until(pilot, lambda: screen.page == "detail" and screen.detail.chosen is not None)
+    await press(pilot, *keys, then=lambda: screen.page == "detail" and screen.detail.chosen is not None)
     await pilot.pause()
 
 
@@ -337,16 +336,12 @@ async def test_list_filters_and_detail_are_kept(launcher: FakeLauncher) -> None:
 
 
 async def test_the_largest_rollout_is_bounded_and_can_be_read(launcher: FakeLauncher) -> None:
-    node = launcher.node
     original = rollouts(41)[0]
     answers = tuple(Answer(f"{number} " + "\x1b" * 8000, False) for number in range(MAX_ANSWERS))
-    large = replace(
-        original,
-        rollout=replace(original.rollout, question="q\n" * 8000, ground_truth="t" * 16_000, answers=answers, time=1e11),
-        rewards=tuple(number / MAX_ANSWERS for number in range(MAX_ANSWERS)),
-        advantages=(0.0,) * MAX_ANSWERS,
-    )
-    node.journal.record(finished(41), [large])
+    large = replace(original.rollout, question="q\n" * 8000, ground_truth="t" * 16_000, answers=answers, time=1e11)
+    rewards = tuple(number / MAX_ANSWERS for number in range(MAX_ANSWERS))
+    kept = replace(original, rollout=large, rewards=rewards, advantages=(0.0,) * MAX_ANSWERS)
+    launcher.node.journal.record(finished(41), [kept])
     async with opened(launcher) as (pilot, screen):
         assert places(screen)[0] == (41, 0)
         for size in ((80, 24), (160, 48)):

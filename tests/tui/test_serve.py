@@ -36,7 +36,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 async def told(websocket: aiohttp.ClientWebSocketResponse[bool]) -> dict[str, Any]:
-    """What a stub says first."""
     found: dict[str, Any] = json.loads(await websocket.receive_bytes(timeout=30))
     return found
 
@@ -264,7 +263,6 @@ new Promise((tell) => {
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[ScriptedNode]:
-    """A node of 40 rounds."""
     made = ScriptedNode(Paths.default(tmp_path / "home"))
     made.start()
     yield made

@@ -10,12 +10,13 @@ from unittest.mock import Mock
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Button, Input, OptionList, Static
+from textual.widgets import Button, Input, OptionList
 
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.errors import ConfigError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node import keeper
+from sapo_edge.tui.node.launcher import SettingRow
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.settings.widgets import SettingList
@@ -28,12 +29,12 @@ HOSTILE = "\x1b[31m[bold]own[/bold] [@click=app.quit]x[/]"
 
 
 def result(app: SapoApp) -> str:
-    return str(app.screen.query_one("#result", Static).render())
+    return text(app, "#result")
 
 
 def explanation(app: SapoApp) -> str:
     """The panel's text about the highlighted setting."""
-    return "\n".join(str(app.screen.query_one(f"#{name}", Static).render()) for name in ("about", "warnings"))
+    return "\n".join(text(app, query) for query in ("#about", "#warnings"))
 
 
 async def listed(pilot: Pilot[Any], app: SapoApp) -> None:
@@ -71,12 +72,11 @@ async def go_to(pilot: Pilot[Any], app: SapoApp, name: str) -> None:
     await until(pilot, lambda: name == str(app.screen.query_one("#panel").border_title))
 
 
-async def type_over(pilot: Pilot[Any], app: SapoApp, text: str, said: str = "") -> None:
+async def type_over(pilot: Pilot[Any], app: SapoApp, typed: str, said: str = "") -> None:
     """Change the highlighted setting to a text, and wait for the result."""
     await press(pilot, "enter", then=lambda: isinstance(app.focused, Input))
-    await press(
-        pilot, "ctrl+u", *text, "enter", then=lambda: isinstance(app.screen, SettingsView) and said in result(app)
-    )
+    await pilot.press("ctrl+u", *typed, "enter")
+    await until(pilot, lambda: isinstance(app.screen, SettingsView) and said in result(app))
 
 
 def test_every_setting_is_in_one_group_and_unknown_ones_come_last(launcher: FakeLauncher) -> None:
@@ -115,9 +115,8 @@ def test_advanced_settings_are_listed_when_they_are_changed_or_searched(launcher
     ("busy", 0, "never pause"), ("quiet_hours", "", "never"), ("model", "", "the built-in model"),
     ("seed", None, "none"), ("decay_after", 0, "never"), ("bootstrap", "", "empty"),
 ])  # fmt: skip
-def test_special_values_are_words(launcher: FakeLauncher, name: str, value: Any, words: str) -> None:
-    row = next(row for row in launcher.settings() if row.name == name)
-    assert value_text(row, value) == words
+def test_special_values_are_words(name: str, value: Any, words: str) -> None:
+    assert value_text(SettingRow(SETTINGS[name], value, "default"), value) == words
 
 
 @pytest.mark.parametrize(("name", "typed", "value"), [
@@ -126,9 +125,8 @@ def test_special_values_are_words(launcher: FakeLauncher, name: str, value: Any,
     ("threads", "never", "never"), ("quiet_hours", "never", ""), ("quiet_hours", "22:00-07:00", "22:00-07:00"),
     ("own", "never", "never"), ("rounds", " 40 ", "40"), ("rounds", "2 MB", "2 MB"),
 ])  # fmt: skip
-def test_words_of_special_values_can_be_typed(launcher: FakeLauncher, name: str, typed: str, value: str) -> None:
-    row = next(row for row in launcher.settings() if row.name == name)
-    assert typed_value(row, typed) == value
+def test_words_of_special_values_can_be_typed(name: str, typed: str, value: str) -> None:
+    assert typed_value(SettingRow(SETTINGS[name], SETTINGS[name].default, "default"), typed) == value
 
 
 async def test_a_phone_shows_values_rather_than_sources(launcher: FakeLauncher) -> None:

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -84,46 +83,42 @@ async def test_a_node_that_can_not_start_shows_error_and_remedy(idle: FakeLaunch
     assert idle.starts == 1 and idle.running, "the node outlives the app"
 
 
-async def test_a_node_that_dies_at_its_start_shows_its_last_lines(idle: FakeLauncher, quick: None) -> None:
-    idle.hold = True
-    async with running(idle) as (pilot, app):
-        await until(pilot, lambda: app.state.standing is Standing.STARTING and idle.starts == 1)
-        idle.ending = Ended("the model can't be loaded", False, ("first line", "sapo: the file is cut off"))
+async def test_a_node_that_dies_at_its_start_shows_its_last_lines(starting: FakeLauncher, quick: None) -> None:
+    async with running(starting) as (pilot, app):
+        await until(pilot, lambda: app.state.standing is Standing.STARTING and starting.starts == 1)
+        starting.ending = Ended("the model can't be loaded", False, ("first line", "sapo: the file is cut off"))
         await until(pilot, lambda: shows_dialog(app))
         assert "The model can't be loaded" in screen(app) and "sapo: the file is cut off" in screen(app)
         await press(pilot, "escape", then=lambda: "No node runs" in screen(app))
-        idle.hold = False
+        starting.hold = False
         await begin(pilot, app, "s")
 
 
 async def test_escape_goes_back_the_way_one_came(launcher: FakeLauncher) -> None:
     async with following(launcher) as (pilot, app):
-
-        def shows(mode: str) -> bool:
-            return app.current_mode == mode
-
         modes = list(VIEWS)[1:]
         for number, mode in enumerate(modes, 2):
             await switch(pilot, number)
-            await until(pilot, partial(shows, mode))
+            await until(pilot, lambda mode=mode: app.current_mode == mode)  # type: ignore[misc]
         for mode in [*modes[-2::-1], "dashboard"]:
             await pilot.press("escape")
             await pilot.pause(0.2)
             # The first one may leave a text field.
-            if not shows(mode):
+            if app.current_mode != mode:
                 await pilot.press("escape")
-            await until(pilot, partial(shows, mode))
+            await until(pilot, lambda mode=mode: app.current_mode == mode)  # type: ignore[misc]
         await pilot.press("escape")
         assert app.current_mode == "dashboard"
 
 
-async def test_a_node_that_ends_at_once_because_its_run_is_done_is_no_crash(idle: FakeLauncher, quick: None) -> None:
-    idle.hold = True
-    async with running(idle) as (pilot, app):
-        await until(pilot, lambda: app.state.standing is Standing.STARTING and idle.starts == 1)
-        idle.ending = FINISHED
+async def test_a_node_that_ends_at_once_because_its_run_is_done_is_no_crash(
+    starting: FakeLauncher, quick: None
+) -> None:
+    async with running(starting) as (pilot, app):
+        await until(pilot, lambda: app.state.standing is Standing.STARTING and starting.starts == 1)
+        starting.ending = FINISHED
         await until(pilot, lambda: app.current_mode == "results" and "the run is done" in screen(app))
-        assert not app.screen.is_modal and idle.starts == 1
+        assert not app.screen.is_modal and starting.starts == 1
 
 
 async def test_a_stop_may_take_long(launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,18 +331,19 @@ async def test_a_server_that_is_no_node_shows_an_error(idle: FakeLauncher, hello
         stranger.server_close()
 
 
-async def test_a_node_without_a_greeting_freezes_nothing(idle: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_node_without_a_greeting_freezes_nothing(
+    starting: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(link, "OPEN_SECONDS", 0.5)
-    idle.hold = True
-    stranger = Stranger(idle, None)
-    async with running(idle) as (pilot, app):
+    stranger = Stranger(starting, None)
+    async with running(starting) as (pilot, app):
         for number, mode in enumerate(VIEWS, 1):
             await switch(pilot, number)
             assert app.current_mode == mode
         await until(pilot, lambda: app.state.standing is Standing.STARTING)
         stranger.shutdown()
         stranger.server_close()
-        idle.arrive()
+        starting.arrive()
         await begin(pilot, app, "1")
 
 
@@ -511,13 +507,12 @@ async def test_the_palette_has_commands_for_node_and_screens(launcher: FakeLaunc
         assert "Start the node" in titles and "Stop the node" not in titles
 
 
-async def test_p_is_dim_without_a_node(idle: FakeLauncher) -> None:
-    idle.hold = True
-    async with running(idle) as (pilot, app):
+async def test_p_is_dim_without_a_node(starting: FakeLauncher) -> None:
+    async with running(starting) as (pilot, app):
         await until(pilot, lambda: app.state.standing is Standing.STARTING)
         assert app.check_action("pause", ()) is None
         await pilot.press("p", "s")
-        assert idle.starts <= 1
+        assert starting.starts <= 1
 
 
 async def test_an_error_of_the_node_is_escaped(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,12 +39,8 @@ async def test_screens_get_their_styles_once(launcher: FakeLauncher, monkeypatch
         for mode in VIEWS:
             await app.switch_mode(mode)
             await until(pilot, lambda: app.screen.query(FooterKey))
-            fixed = [
-                app.screen,
-                app.screen.query_one("#head"),
-                *app.screen.query(NavItem),
-                *app.screen.query(FooterKey),
-            ]
+            shown = app.screen
+            fixed = [shown, shown.query_one("#head"), *shown.query(NavItem), *shown.query(FooterKey)]
             assert max(applied[node] for node in fixed) <= MOST.get(mode, 1), mode
         assert parsed == []
         app.theme = themes.LIGHT.name

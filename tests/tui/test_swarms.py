@@ -217,9 +217,8 @@ def test_a_qr_code_is_the_librarys() -> None:
     assert picture is not None
     rows = [list(row) for row in segno.make_qr(INVITE, error="l").matrix_iter(border=2)]
     styles = [str(span.style) for span in picture.spans]
-    width = len(rows[0])
     for index, style in enumerate(styles):
-        row, column = divmod(index, width)
+        row, column = divmod(index, len(rows[0]))
         pair = (rows[2 * row][column], rows[2 * row + 1][column] if 2 * row + 1 < len(rows) else 0)
         assert style == " on ".join("#000000" if module else "#ffffff" for module in pair)
 

@@ -32,22 +32,19 @@ from tests.tui.shell import Pictured, Size, attached, press, running, screen, te
 WRITTEN = JobResult({"manifest": "/q/manifest.toml", "questions": "/q/tasks.jsonl"})
 CHECKED = JobResult(
     {
-        "examples": 2,
-        "tasks": [{"name": "mine", "train": 3, "validation": 1, "test": 0}],
+        "examples": 2, "tasks": [{"name": "mine", "train": 3, "validation": 1, "test": 0}],
         "warnings": [{"where": "tasks.jsonl, line 3", "text": "the answer stands in the \x1b[31mquestion"}],
     },
     ("lengths are not checked: no model is here",),
-)
+)  # fmt: skip
 TRIED = JobResult(
     {
         "prompt": "<|user|>What is 3 + 4?", "advice": "there is something to learn: train on it", "success": 0.25,
         "informative": 1, "corrected": 0,
-        "questions": [
-            {
-                "question": "What is [b]3[/b] + 4?", "expected": "7",
-                "answers": [{"text": "<answer>7</answer>", "reward": 1.0}, *[{"text": "8", "reward": 0.0}] * 3],
-            }
-        ],
+        "questions": [{
+            "question": "What is [b]3[/b] + 4?", "expected": "7",
+            "answers": [{"text": "<answer>7</answer>", "reward": 1.0}, *[{"text": "8", "reward": 0.0}] * 3],
+        }],
     }
 )  # fmt: skip
 CONSOLE = Console()
@@ -154,8 +151,7 @@ def test_only_the_first_line_has_the_colour_of_the_verdict(text: Text) -> None:
 
 
 def test_mistakes_are_bounded() -> None:
-    many = [{"text": "no", "remedy": "yes"}] * 1000
-    assert str(mistakes_text({"mistakes": many})).count("yes") == MAX_REMARKS
+    assert str(mistakes_text({"mistakes": [{"text": "no", "remedy": "yes"}] * 1000})).count("yes") == MAX_REMARKS
 
 
 async def test_own_questions_get_a_run_beside_that_on_other_tasks(launcher: FakeLauncher) -> None:

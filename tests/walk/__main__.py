@@ -43,8 +43,7 @@ class Walk:
     def clone(self) -> None:
         with self.table.measured("", "a clone"):
             place = self.machine.home / "sapo-edge"
-            command = ["git", "clone", "--quiet", "--depth", "1", ROOT.as_uri(), str(place)]
-            subprocess.run(command, check=True)
+            subprocess.run(["git", "clone", "--quiet", "--depth", "1", ROOT.as_uri(), str(place)], check=True)
             self.machine.run(f"chown -R {PERSON}: {CLONE}")
 
     def terminal(self, command: str) -> Terminal:
@@ -125,8 +124,7 @@ def main() -> None:
     parser.add_argument("--base", type=Path, help="directory of a Debian to copy, made if it is missing")
     parser.add_argument("--into", type=Path, help="document that gets the table between its marks")
     options = parser.parse_args()
-    readme = (ROOT / "README.md").read_text("utf-8")
-    check(readme)
+    check((ROOT / "README.md").read_text("utf-8"))
     with fresh_machine(options.base and options.base.resolve(), *PRESUMED) as machine:
         walk = Walk(machine, options.rounds, options.head_start, options.compiles, Table(machine))
         walk.clone()

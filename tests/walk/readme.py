@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,9 +53,6 @@ def commands(readme: str) -> list[str]:
 
 def check(readme: str) -> None:
     """Refuse a README whose commands are not those of the walk, naming the first that differs."""
-    found, known = commands(readme), list(WALK)
-    for number in range(max(len(found), len(known))):
-        if found[number : number + 1] != known[number : number + 1]:
-            there = found[number : number + 1] or ["nothing more"]
-            here = known[number : number + 1] or ["nothing more"]
-            raise SystemExit(f"README.md has {there[0]!r} where the walk has {here[0]!r}: change tests/walk/readme.py")
+    for there, here in zip_longest(commands(readme), WALK, fillvalue="nothing more"):
+        if there != here:
+            raise SystemExit(f"README.md has {there!r} where the walk has {here!r}: change tests/walk/readme.py")
