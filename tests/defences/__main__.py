@@ -51,7 +51,6 @@ def remove(chosen: Sequence[Defence], root: Path, jobs: int) -> int:
         wrong += [line] if kind == "wrong" else []
         skipped += kind == "skipped"
         print(f"{MARKS[kind]} {result.seconds:4.1f} s  {result.defence}: {line}", flush=True)
-
     print(f"{len(chosen)} defences, {len(wrong)} wrong, {skipped} skipped here, {time.monotonic() - started:.0f} s")
     return len(wrong)
 

@@ -24,7 +24,6 @@ MEMORY_MIB = 2048
 """Memory of the process at which libFuzzer ends it."""
 START_SECONDS = 180.0
 """Time for importing and instrumenting, beyond that of fuzzing."""
-
 _PROGRESS = re.compile(r"cov: (\d+) ft: (\d+) corp: (\d+)/")
 _STATISTIC = re.compile(r"stat::(\w+):\s+(\d+)")
 _STATISTICS = ("number_of_executed_units", "average_exec_per_sec", "peak_rss_mb")

@@ -47,7 +47,6 @@ ROLLOUTS = {
         TWO.peer_id, MAX_INTEGER, MAX_INTEGER, 137438953471.5,
     ),
 }  # fmt: skip
-
 CODES = (((7, ("guitar", "revolver")), (1, 2)), ((999, ("aardvark", "aardvark")), (ORDER - 1, 2**250 + 3)))
 
 

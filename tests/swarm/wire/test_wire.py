@@ -152,7 +152,6 @@ def _wide(item: bytes, levels: int) -> bytes:
 
 HIDDEN = 390_000
 """Values behind an extension whose content looks like the head of as many bytes to whoever does not know the kind."""
-
 BOMBS = {
     "arrays in arrays": _nested(b"\x91", 500_000),
     "maps in maps": _nested(b"\x81\xa0", 200_000),
