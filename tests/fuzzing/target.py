@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-Content, Value = TypeVar("Content"), TypeVar("Value")
+Content = TypeVar("Content")
+Value = TypeVar("Value")
 KIB, MIB = 1024, 1024 * 1024
 
 
