@@ -101,7 +101,7 @@ class Soaked:
         for sample in self.samples[seat]:
             # The larger one of each count.
             lives[sample["life"]] |= Counter(counts(sample))
-        return sum(lives.values(), Counter())
+        return sum(lives.values(), Counter[str]())
 
 
 def read(path: Path) -> Soaked:
