@@ -20,16 +20,13 @@ def main() -> int:
     """Remove the chosen defences, or all; 1 if one of them has a test that passes without it."""
     parser = argparse.ArgumentParser(prog="python -m tests.defences", description=__doc__)
     parser.add_argument(
-        "--only", action="append", default=[], metavar="PART", help="part of a file, its code or a test; repeatable"
+        "--only", action="append", metavar="PART", help="part of a file, its code or a test; repeatable"
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at the same time")
     parser.add_argument("--list", action="store_true", help="print them, and run nothing")
     arguments = parser.parse_args()
-    chosen = [
-        defence
-        for defence in defences()
-        if not arguments.only or any(part in f"{defence} {defence.tests}" for part in arguments.only)
-    ]
+    parts = arguments.only or [""]
+    chosen = [defence for defence in defences() if any(part in f"{defence} {defence.tests}" for part in parts)]
     if not chosen:
         parser.error("there is no such defence")
     if arguments.list:
@@ -54,7 +51,6 @@ def remove(chosen: Sequence[Defence], root: Path, jobs: int) -> int:
         wrong += [line] if kind == "wrong" else []
         skipped += kind == "skipped"
         print(f"{MARKS[kind]} {result.seconds:4.1f} s  {result.defence}: {line}", flush=True)
-
     print(f"{len(chosen)} defences, {len(wrong)} wrong, {skipped} skipped here, {time.monotonic() - started:.0f} s")
     return len(wrong)
 
@@ -72,9 +68,8 @@ def _fail_with_all(chosen: Sequence[Defence], root: Path, jobs: int) -> list[str
             wrong.append("the tests with every defence in place do not end")
         else:
             wrong += [f"{fault} can't be run" for fault in outcomes.faults]
-            wrong += [
-                f"{test} was not run" for test in {*tests} - outcomes.passed - outcomes.skipped - outcomes.failed.keys()
-            ]
+            missing = {*tests} - outcomes.passed - outcomes.skipped - outcomes.failed.keys()
+            wrong += [f"{test} was not run" for test in missing]
             wrong += [f"{test} fails with every defence in place: {error}" for test, error in outcomes.failed.items()]
     print("".join(f"{MARKS['wrong']} {line}\n" for line in wrong), end="", flush=True)
     return wrong

@@ -26,14 +26,7 @@ def fails_without(file: str, snippet: str, without: str | None = None) -> Callab
 
 @dataclass(frozen=True, slots=True)
 class Defence:
-    """What `fails_without` says, with all tests that say the same.
-
-    Attributes:
-        file: path from the root of the repository.
-        snippet: as `fails_without` has it.
-        without: what the snippet becomes.
-        tests: pytest ids, without parameters.
-    """
+    """What `fails_without` says, with the path from the root, and ids of all tests that say the same: no parameters."""
 
     file: str
     snippet: str
@@ -44,11 +37,7 @@ class Defence:
         return f"{self.file}: {self.snippet.strip().splitlines()[0]}"
 
     def removed(self, root: Path) -> str:
-        """The file's text without the defence.
-
-        Raises:
-            ValueError: if the snippet does not stand exactly once in the file.
-        """
+        """The file's text without the defence; a ValueError if the snippet does not stand exactly once in it."""
         path = root / self.file
         text = path.read_text() if path.is_file() else ""
         if (count := text.count(self.snippet)) != 1:

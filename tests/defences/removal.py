@@ -41,10 +41,8 @@ _copy: Path
 class Outcomes:
     """What a run of pytest did: a plug-in of it.
 
-    Attributes:
-        failed: the first line of the error by test id; an id of a parametrised test is that of all its cases.
-        passed, skipped: test ids with at least one such case.
-        faults: files that could not be collected.
+    Failed has the first line of the error by test id, passed and skipped the ids with at least one such case; an id of
+    a parametrised test is that of all its cases. Faults are files that could not be collected.
     """
 
     failed: dict[str, str] = field(default_factory=dict)
@@ -70,13 +68,7 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One run.
-
-    Attributes:
-        defence: what was removed; None for nothing.
-        outcomes: None if the tests did not end in time.
-        seconds: duration.
-    """
+    """One run, without a defence or with all of them; there are no outcomes if the tests did not end in time."""
 
     defence: Defence | None
     outcomes: Outcomes | None
@@ -84,12 +76,9 @@ class Result:
 
 
 def run(tasks: Sequence[tuple[Defence | None, tuple[str, ...]]], root: Path, jobs: int) -> Iterator[Result]:
-    """Run tests without a defence, or with all of them, in copies of the repository; the root itself is only read.
+    """Run the tests of each task without its defence, or with all of them, in copies of the repository.
 
-    Args:
-        tasks: a defence to remove, or None, and the tests to run.
-        root: the repository.
-        jobs: runs at the same time.
+    The root, which is the repository, is only read. So many jobs run at the same time.
     """
     before = set(sys.modules)
     for library in LOADED_ONCE:

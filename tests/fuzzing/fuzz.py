@@ -24,8 +24,10 @@ MEMORY_MIB = 2048
 """Memory of the process at which libFuzzer ends it."""
 START_SECONDS = 180.0
 """Time for importing and instrumenting, beyond that of fuzzing."""
-
 _PROGRESS = re.compile(r"cov: (\d+) ft: (\d+) corp: (\d+)/")
+_STATISTIC = re.compile(r"stat::(\w+):\s+(\d+)")
+_STATISTICS = ("number_of_executed_units", "average_exec_per_sec", "peak_rss_mb")
+"""Of libFuzzer, at the end; 0 if it is missing."""
 _CRASH = re.compile(r"Test unit written to (\S+)")
 _REASON = re.compile(r"=== Uncaught Python exception: ===\n(.*)|ERROR: (libFuzzer: .*)")
 
@@ -85,22 +87,9 @@ def read(name: str, log: str, report: Path, code: int) -> Run:
     crash, reason = _CRASH.search(log), _REASON.search(log)
     if code and crash is None:
         raise RuntimeError(f"the process of {name} failed:\n{log[-2000:]}")
-    return Run(
-        name,
-        _statistic(log, "number_of_executed_units"),
-        _statistic(log, "average_exec_per_sec"),
-        edges,
-        features,
-        corpus,
-        own.get("seconds", math.nan),
-        own.get("memory", 0),
-        _statistic(log, "peak_rss_mb"),
-        Path(crash[1]) if crash else None,
-        (reason[1] or reason[2] if reason else "") if crash else "",
-    )
-
-
-def _statistic(log: str, name: str) -> int:
-    """One of libFuzzer's final statistics; 0 if it is missing."""
-    number = re.search(rf"stat::{name}:\s+(\d+)", log)
-    return int(number[1]) if number else 0
+    found = {key: int(value) for key, value in _STATISTIC.findall(log)}
+    inputs, per_second, peak = (found.get(key, 0) for key in _STATISTICS)
+    seconds, allocated = own.get("seconds", math.nan), own.get("memory", 0)
+    said = (reason[1] or reason[2]) if crash and reason else ""
+    ended_by = Path(crash[1]) if crash else None
+    return Run(name, inputs, per_second, edges, features, corpus, seconds, allocated, peak, ended_by, said)

@@ -6,7 +6,10 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
+Content = TypeVar("Content")
+Value = TypeVar("Value")
 KIB, MIB = 1024, 1024 * 1024
 
 
@@ -75,6 +78,14 @@ def _excess(target: Target, data: bytes, cost: Cost) -> str:
     if cost.memory > allowed:
         return f"have {cost.memory} allocated, more than {allowed}"
     return f"take {cost.seconds:.1f} s, more than {target.seconds}" if cost.seconds > target.seconds else ""
+
+
+def read(reader: Callable[[Content], Value], content: Content, refusal: type[Exception]) -> Value | None:
+    """What a reader makes of bytes, a text or a file; None if it refuses with this error."""
+    try:
+        return reader(content)
+    except refusal:
+        return None
 
 
 def warm_up(target: Target) -> None:

@@ -61,14 +61,8 @@ def main() -> int:
     # The same examples each time, and none kept for other runs.
     settings.register_profile("mutants", deadline=None, derandomize=True, database=None)
     with tempfile.TemporaryDirectory() as directory:
-        options = (
-            *OPTIONS,
-            "--hypothesis-profile=mutants",
-            f"--basetemp={directory}/tests",
-            str(tests),
-            *arguments.tests,
-        )
-        code = pytest.main([*options], plugins=[runner])
+        options = [*OPTIONS, "--hypothesis-profile=mutants", f"--basetemp={directory}/tests"]
+        code = pytest.main([*options, str(tests), *arguments.tests], plugins=[runner])
     return int(code) or int(runner.counts["survived"] > 0)
 
 
@@ -95,10 +89,8 @@ class Runner:
         for number, mutant in enumerate(self._chosen, 1):
             lines = reached[str(mutant.file.resolve())]
             places = {int(place) for line in mutant.lines for place in lines.get(str(line), ())}
-            usable = (
-                place for place in (places if mutant.inside else range(len(seconds))) if seconds[place] is not None
-            )
-            order = sorted(usable, key=seconds.__getitem__)
+            reaching = places if mutant.inside else range(len(seconds))
+            order = sorted((place for place in reaching if seconds[place] is not None), key=seconds.__getitem__)
             tests, limit = [session.items[place] for place in order], 10 + 3 * sum(seconds[place] for place in order)
             outcome = known.get(mutant.key) or _outcome(mutant, functions, session, tests, limit)
             self.counts[outcome] += 1
@@ -148,11 +140,9 @@ def _outcome(
 
 
 def _in_fork(work: Callable[[], int], limit: float) -> int:
-    """Work in a process of its own, and return its exit code; negative if it was killed.
+    """Work in a process of its own, and return its result as the exit code; negative if it was killed.
 
-    Args:
-        work: its result becomes the exit code.
-        limit: most processor seconds. It also ends once it has used none for a minute.
+    The limit is of processor seconds. It also ends once it has used none for a minute.
     """
     sys.stdout.flush()
     if (pid := os.fork()) == 0:

@@ -39,12 +39,9 @@ OPERATORS: tuple[tuple[Any, Callable[[Any], Iterable[cst.CSTNode]]], ...] = (
 
 @dataclass(eq=False)
 class Mutant:
-    """One change of one file.
+    """One change of one file, whose path is from the root; of its lines one runs if the changed code runs.
 
-    Attributes:
-        file: path from the root of the repository.
-        inside: in the body of a function; else what runs at import.
-        lines: lines of which one runs if the changed code runs.
+    It is inside the body of a function, or else runs at import.
     """
 
     file: Path
@@ -68,11 +65,7 @@ class Mutant:
         return str(self.file), old, new
 
     def apply(self, functions: list[FunctionType]) -> bool:
-        """Change the loaded module, or return False if it can't be changed after its import.
-
-        Args:
-            functions: all that exist.
-        """
+        """Change the loaded module, given all functions that exist; False if it can't be changed after its import."""
         code = compile(self.text, str(self.file.resolve()), "exec", dont_inherit=True)
         if not self.inside:
             return _apply_values(code)
@@ -127,10 +120,8 @@ def _codes(code: CodeType) -> Iterator[tuple[tuple[str, int], CodeType]]:
 def _apply_values(code: CodeType) -> bool:
     """Run a module again beside itself, and take over the plain values that differ, wherever they were imported."""
     loaded = next(module for module in [*sys.modules.values()] if getattr(module, "__file__", "") == code.co_filename)
-    old, new = (
-        vars(loaded),
-        {"__name__": loaded.__name__, "__package__": loaded.__package__, "__file__": code.co_filename},
-    )
+    old = vars(loaded)
+    new = {"__name__": loaded.__name__, "__package__": loaded.__package__, "__file__": code.co_filename}
     exec(code, new)
     changed = {
         name: value

@@ -31,9 +31,8 @@ def main() -> int:
         attackers = arguments.attackers if arguments.attackers is not None else 3 if arguments.nodes >= 8 else 1
         # An end that leaves no process and no namespace behind.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
-        options = Options(arguments.minutes, max(2, arguments.nodes), attackers, directory.absolute())
         try:
-            with prepared(options) as soak:
+            with prepared(Options(arguments.minutes, max(2, arguments.nodes), attackers, directory.absolute())) as soak:
                 soak.run()
         except NotPermittedError as error:
             sys.exit(str(error))

@@ -95,8 +95,7 @@ class Account:
         for round, (counted, digests) in self.kept.items():
             if counted != len(digests):
                 yield f"round {round} counts {counted} rollouts of others, and has {len(digests)}"
-        trained_on = Counter(digest for _, digests in self.kept.values() for digest in digests)
-        for digest, times in trained_on.items():
+        for digest, times in Counter(digest for _, digests in self.kept.values() for digest in digests).items():
             if times > 1:
                 yield f"rollout {digest[:12]} was trained on {times} times"
         for sequence, times in Counter(self.sequences).items():

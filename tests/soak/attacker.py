@@ -20,31 +20,24 @@ import trio
 
 from sapo_edge.swarm.host.requests import read_frame, write_frame
 from sapo_edge.swarm.tally import innermost
+from tests.swarm.host.victims import ignore
 from tests.swarm.member.hostile import ATTACKS, PULL, Hostile, Neighbour, attack
 
 EXCHANGE, PUSH = "/sapo-edge/peers/1.0.0", "/ipfs/id/push/1.0.0"
 KINDS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "flooder": [
-        ("identities", {"authors": 100, "connections": 6}),
-        ("flood", {"seconds": 3.0}),
-        ("long_answers", {"count": 4}),
+        ("identities", {"authors": 100, "connections": 6}), ("flood", {"seconds": 3.0}), ("long_answers", {"count": 4}),
         ("heavy_identify", {}),
     ],
     "garbler": [
-        ("random_bytes", {"sockets": 16, "seconds": 8.0}),
-        ("half_open", {"sockets": 40, "seconds": 15.0}),
-        ("malformed_frames", {}),
-        ("oversized", {}),
+        ("random_bytes", {"sockets": 16, "seconds": 8.0}), ("half_open", {"sockets": 40, "seconds": 15.0}),
+        ("malformed_frames", {}), ("oversized", {}),
     ],
     "poisoner": [
-        ("republish", {}),
-        ("false_rollouts", {}),
-        ("gossip_control", {}),
-        ("false_addresses", {}),
-        ("stalling_pulls", {"peers": 2, "announced": 128}),
-        ("wrong_clocks", {}),
+        ("republish", {}), ("false_rollouts", {}), ("gossip_control", {}), ("false_addresses", {}),
+        ("stalling_pulls", {"peers": 2, "announced": 128}), ("wrong_clocks", {}),
     ],
-}
+}  # fmt: skip
 """Attacks of each kind of attacker, in turn."""
 LONGEST = 30.0
 """Seconds after which an attack is broken off; some never end by themselves."""
@@ -59,7 +52,7 @@ async def ask(peer: Neighbour, protocol: str, request: bytes, limit: int) -> byt
 
 
 @attack
-async def republish(hostile: Hostile) -> dict[str, Any]:
+async def republish(hostile: Hostile) -> None:
     """Publishes what others just published, and first, so that their own messages come as duplicates."""
     from sapo_edge.swarm.wire.messages import Request, decode_response, encode_request
 
@@ -75,11 +68,10 @@ async def republish(hostile: Hostile) -> dict[str, Any]:
                 with contextlib.suppress(Exception):
                     await other.gossip(hostile.payload(record))
             await trio.sleep(0.5)
-        return {"captured": len(records)}
 
 
 @attack
-async def gossip_control(hostile: Hostile, turns: int = 10) -> dict[str, Any]:
+async def gossip_control(hostile: Hostile, turns: int = 10) -> None:
     """Promises messages that do not exist, asks for the same ones again and again, and grafts and prunes in turn."""
     from libp2p.pubsub.pb import rpc_pb2
 
@@ -92,16 +84,14 @@ async def gossip_control(hostile: Hostile, turns: int = 10) -> dict[str, Any]:
                 rpc.control.ihave.add(topicID=hostile.topic, messageIDs=[secrets.token_bytes(46) for _ in range(64)])
                 rpc.control.iwant.add(messageIDs=[secrets.token_bytes(46)] * 64)
                 rpc.control.graft.add(topicID=hostile.topic)
-                prune = rpc.control.prune.add(topicID=hostile.topic, backoff=1)
-                prune.peers.add(peerID=secrets.token_bytes(34))
+                rpc.control.prune.add(topicID=hostile.topic, backoff=1).peers.add(peerID=secrets.token_bytes(34))
             with contextlib.suppress(Exception):
                 await peer.frame(rpc)
             await trio.sleep(0.3)
-    return {"turns": turns}
 
 
 @attack
-async def false_addresses(hostile: Hostile, seconds: float = 5.0) -> dict[str, Any]:
+async def false_addresses(hostile: Hostile, seconds: float = 5.0) -> None:
     """Tells of members, relays and ports that do not exist, that the node can't be reached, and of a wrong time."""
     from sapo_edge.swarm.addresses import Address
     from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse, encode_request, encode_response
@@ -114,11 +104,7 @@ async def false_addresses(hostile: Hostile, seconds: float = 5.0) -> dict[str, A
         third = secrets.randbelow(250)
         return tuple(nobody(f"{net}.{third}.{secrets.randbelow(250) + 1}") for net in ("5.5", "9.9", "192.168", "10.0"))
 
-    asked = 0
-
     async def lie(stream: Any) -> None:
-        nonlocal asked
-        asked += 1
         with contextlib.suppress(Exception):
             await stream.read(4096)
             answer = ExchangeResponse(
@@ -136,24 +122,18 @@ async def false_addresses(hostile: Hostile, seconds: float = 5.0) -> dict[str, A
             circuit = Address("ip4", address.host, address.port, peer.peer_id, address.peer_id)
             await ask(peer, EXCHANGE, encode_request(ExchangeRequest(name, port, (circuit,) * 4, True)), 2**16)
         await trio.sleep(seconds)
-    return {"asked": asked}
 
 
 @attack
-async def heavy_identify(hostile: Hostile) -> dict[str, Any]:
+async def heavy_identify(hostile: Hostile) -> None:
     """Names hundreds of protocols when it is asked who it is, and pushes a megabyte of them."""
     async with hostile.neighbour() as peer:
         for _ in range(300):
-            peer.host.set_stream_handler(f"/{secrets.token_hex(32)}", _ignore)
+            peer.host.set_stream_handler(f"/{secrets.token_hex(32)}", ignore)
         with contextlib.suppress(Exception):
             stream = await peer.stream(PUSH)
             await stream.write(secrets.token_bytes(2**20))
         await trio.sleep(2.0)
-    return {}
-
-
-async def _ignore(stream: Any) -> None:
-    await trio.sleep(0)
 
 
 async def main(options: dict[str, Any]) -> None:

@@ -35,14 +35,10 @@ def shrink() -> None:
     from sapo_edge.swarm.judging import admission, external, freshness, records, reputation
 
     for module, names in {
-        authors: ["MAX_AUTHORS"],
-        places: ["MAX_NETWORKS"],
-        admission: ["REMEMBERED_DIGESTS", "REMEMBERED_REPEATS"],
-        external: ["MAX_SCORED"],
-        freshness: ["MAX_CLOCKS"],
-        records: ["MAX_RECORDS", "MAX_RECORDS_OF_AUTHOR"],
+        authors: ["MAX_AUTHORS"], places: ["MAX_NETWORKS"], external: ["MAX_SCORED"], freshness: ["MAX_CLOCKS"],
+        admission: ["REMEMBERED_DIGESTS", "REMEMBERED_REPEATS"], records: ["MAX_RECORDS", "MAX_RECORDS_OF_AUTHOR"],
         reputation: ["MAX_NEWCOMERS", "MAX_ESTABLISHED"],
-    }.items():
+    }.items():  # fmt: skip
         replace(module, **{name: getattr(module, name) // SMALLER for name in names})
     for module in (dialing, directory):
         replace(module, Recent=lambda size: Recent(size // SMALLER_OF_PEERS))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from tests.soak.records import Record, read_records
 from tests.soak.slopes import Decision, Slope, decide, fit, together
@@ -76,10 +77,9 @@ class Soaked:
         records = [*self.of("account"), *self.of("arrivals")]
         checked = {(record["kind"], record.get("seat")): record for record in records}
         found = [problem for record in checked.values() for problem in record["problems"]]
-        found += [f"{kind} ended by itself" for kind in (record["by"] for record in self.of("attacker ended"))]
+        found += [f"{record['by']} ended by itself" for record in self.of("attacker ended")]
         for seat in self.nodes:
-            for place, count in self.faults(seat).items():
-                found.append(f"{seat}: {count} faults in {place}")
+            found += [f"{seat}: {count} faults in {place}" for place, count in self.faults(seat).items()]
             restarts = max((sample.get("restarts", 0) for sample in self.samples[seat]), default=0)
             found += [f"{seat}: {restarts} restarts of its host"] if restarts else []
         if self.of("ended") and not self.of("arrivals"):
@@ -90,21 +90,18 @@ class Soaked:
 
     def faults(self, seat: str) -> Counter[str]:
         """Faults in background tasks, over all lives."""
-        most: dict[tuple[int, str], int] = {}
-        for sample in self.samples[seat]:
-            for place, count in sample.get("faults", {}).items():
-                most[sample["life"], place] = max(count, most.get((sample["life"], place), 0))
-        total: Counter[str] = Counter()
-        for (_, place), count in most.items():
-            total[place] += count
-        return total
+        return self._summed(seat, lambda sample: sample.get("faults", {}))
 
     def sum_of(self, seat: str, key: str) -> float:
         """A counter of a process that begins at 0, over all lives."""
-        lives: dict[int, float] = {}
+        return self._summed(seat, lambda sample: {key: sample.get(key, 0)})[key]
+
+    def _summed(self, seat: str, counts: Callable[[Record], dict[str, Any]]) -> Counter[str]:
+        lives: dict[int, Counter[str]] = defaultdict(Counter)
         for sample in self.samples[seat]:
-            lives[sample["life"]] = max(sample.get(key, 0), lives.get(sample["life"], 0))
-        return sum(lives.values())
+            # The larger one of each count.
+            lives[sample["life"]] |= Counter(counts(sample))
+        return sum(lives.values(), Counter[str]())
 
 
 def read(path: Path) -> Soaked:

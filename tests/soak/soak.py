@@ -60,9 +60,8 @@ class Soak:
         self.source = TaskSource(load_manifest(str(directory / "manifest.toml")))
         lab.build_public()
         self.relay = Relay("relay", settle(lab, "relay", 200), directory / "relay")
-        names = [f"n{number}" for number in range(1, options.nodes + 2)]
-        numbered = enumerate(names, start=1)
-        self.nodes = [Seat(part, settle(lab, part, number), directory / part) for number, part in numbered]
+        names = [(number, f"n{number}") for number in range(1, options.nodes + 2)]
+        self.nodes = [Seat(part, settle(lab, part, number), directory / part) for number, part in names]
         known = tuple(seat.address for seat in (*self.nodes[:FIRST], self.relay))
         for seat in self.nodes:
             seat.bootstrap = tuple(address for address in known if address != seat.address)

@@ -48,14 +48,10 @@ def _fork(arguments: Sequence[str], namespace: str | None) -> Forked:
 def _start(command: list[str], directory: Path | None, namespace: str | None) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command if namespace is None else ["ip", "netns", "exec", namespace, *command],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=directory,
-        env=_environment(),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=directory, env=_environment(),
         # Shells without job control start background jobs with an ignored SIGINT, which tests stop processes with.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    )  # fmt: skip
 
 
 class LineProcess:

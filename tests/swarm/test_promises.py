@@ -115,45 +115,35 @@ SECURITY: dict[str, bool] = {
 SHOWN: dict[str, tuple[str, ...]] = {
     "tests/swarm/host/test_limits.py::test_a_handshake_has_ten_seconds": ("10 s for a handshake",),
     "tests/swarm/host/test_limits.py::test_a_write_without_progress_has_thirty_seconds": ("30 s for a write",),
-    "tests/swarm/host/test_identify.py::test_a_peer_that_says_nothing_holds_nothing_up": (
-        "has 10 s and at most 8 KiB",
-    ),
-    "tests/swarm/host/test_identify.py::test_what_a_peer_says_is_bounded_and_forgotten_when_it_leaves": (
-        "has 10 s and at most 8 KiB", "32 protocols and 16 addresses",
-    ),
+    "tests/swarm/host/test_identify.py::test_a_peer_that_says_nothing_holds_nothing_up":
+        ("has 10 s and at most 8 KiB",),
+    "tests/swarm/host/test_identify.py::test_what_a_peer_says_is_bounded_and_forgotten_when_it_leaves":
+        ("has 10 s and at most 8 KiB", "32 protocols and 16 addresses"),
     "tests/swarm/host/test_mesh.py::test_grafts_do_not_multiply_what_is_forwarded": ("The mesh takes 24 neighbours",),
-    f"{KEPT}whatever_peers_name_eight_are_dialled_and_then_one_a_second_at_three_addresses": (
-        "one peer a second after the first eight, at three addresses at most", "each address once in 10 s",
-    ),
-    f"{KEPT}whoever_is_behind_a_relay_has_a_node_dial_few_addresses_for_hole_punches": (
-        "one in 5 s after the first eight, at four addresses at most, and each address three times in 20 s",
-    ),
+    f"{KEPT}whatever_peers_name_eight_are_dialled_and_then_one_a_second_at_three_addresses":
+        ("one peer a second after the first eight, at three addresses at most", "each address once in 10 s"),
+    f"{KEPT}whoever_is_behind_a_relay_has_a_node_dial_few_addresses_for_hole_punches":
+        ("one in 5 s after the first eight, at four addresses at most, and each address three times in 20 s",),
     f"{KEPT}eight_networks_take_all_places_for_pulls_and_seven_do_not": ("eight networks",),
-    f"{KEPT}sixty_four_networks_take_all_inbound_connections_and_sixty_three_do_not": (
-        "Sixty-four networks can take all inbound connections",
-    ),
+    f"{KEPT}sixty_four_networks_take_all_inbound_connections_and_sixty_three_do_not":
+        ("Sixty-four networks can take all inbound connections",),
     f"{KEPT}sixteen_connections_come_through_one_relay_and_no_more": ("16 through one relay",),
     f"{KEPT}what_peers_say_of_a_node_counts_once_two_networks_say_it": ("until two other networks agree",),
-    f"{KEPT}a_member_lets_one_address_open_eight_circuits_and_then_one_in_five_seconds": (
-        "after the first eight, one opened in 5 seconds for all together, beside one in 50 for each address",
-    ),
-    f"{KEPT}what_a_member_carries_for_one_address_is_little_more_than_half_of_64_kib_a_second": (
-        "64 KiB a second for all", "64 KiB a second",
-    ),
+    f"{KEPT}a_member_lets_one_address_open_eight_circuits_and_then_one_in_five_seconds":
+        ("after the first eight, one opened in 5 seconds for all together, beside one in 50 for each address",),
+    f"{KEPT}what_a_member_carries_for_one_address_is_little_more_than_half_of_64_kib_a_second":
+        ("64 KiB a second for all", "64 KiB a second"),
     "tests/swarm/finding/test_discovery.py::"
     "test_services_that_say_nothing_or_too_much_keep_no_other_from_being_found": ("the newest 256 are remembered",),
     "tests/swarm/router/test_mapping.py::"
     "test_whatever_a_router_has_the_library_do_takes_20_seconds_and_512_mib_at_most": ("with 20 s and 512 MiB",),
-    "tests/swarm/router/test_mapping.py::test_a_hostile_routers_answer_is_bounded": (
-        "more than 512 bytes counts as none", "ports below 1024",
-    ),
+    "tests/swarm/router/test_mapping.py::test_a_hostile_routers_answer_is_bounded":
+        ("more than 512 bytes counts as none", "ports below 1024"),
     "tests/swarm/joining/test_identity.py::test_a_backup_needs_the_documented_memory": ("a second and 256 MB",),
-    "tests/swarm/codes/test_codes.py::test_a_lying_place_gets_one_guess_from_a_joiner": (
-        "two tries in 1.7 million a code",
-    ),
-    "tests/swarm/codes/test_codes.py::test_a_place_that_guesses_gets_one_guess_from_an_inviter": (
-        "two tries in 1.7 million a code",
-    ),
+    "tests/swarm/codes/test_codes.py::test_a_lying_place_gets_one_guess_from_a_joiner":
+        ("two tries in 1.7 million a code",),
+    "tests/swarm/codes/test_codes.py::test_a_place_that_guesses_gets_one_guess_from_an_inviter":
+        ("two tries in 1.7 million a code",),
     "tests/swarm/member/test_libp2p.py::"
     "test_questions_named_by_digest_come_from_a_member_who_has_them_and_from_nobody_else": ("in pieces of 256 KiB",),
     "tests/cli/test_metrics.py::test_whoever_asks_without_end_is_answered_at_a_rate": ("5 requests a second",),

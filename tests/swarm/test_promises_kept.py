@@ -6,7 +6,6 @@ import contextlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from ipaddress import ip_address
@@ -101,11 +100,9 @@ async def test_whoever_is_behind_a_relay_has_a_node_dial_few_addresses_for_hole_
 ) -> None:
     """Of forty requests each names four addresses, half of them again and again; the last twenty break off."""
     monkeypatch.setattr(circuit, "may_punch", lambda address: address.host.startswith("127.1."))
-
     async with lab(2) as (_, (target, asker)), trio.open_nursery() as nursery:
         dialled = watch(target.host)
-        punch = HolePunch(target.host, nursery, tuple, nobody)
-        target.host.set_stream_handler(DCUTR, punch._handle_dcutr_stream)
+        target.host.set_stream_handler(DCUTR, HolePunch(target.host, nursery, tuple, nobody)._handle_dcutr_stream)
         assert await target.reserve() == OK
         await asker.reach(target)
         started = time.monotonic()
@@ -133,7 +130,6 @@ async def test_sixty_four_networks_take_all_inbound_connections_and_sixty_three_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(places, "neighbourhood", network_of)
-
     async with contextlib.AsyncExitStack() as stack:
         node = await stack.enter_async_context(Host().running())
         sockets = node.meter.sockets
@@ -248,23 +244,21 @@ async def test_what_a_member_carries_for_one_address_is_little_more_than_half_of
 
 
 @pytest.fixture
-def public(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def public(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loopback addresses are public ones."""
     monkeypatch.setattr(outside, "is_public", lambda ip: ip != ip_address("127.0.0.1"))
     monkeypatch.setattr(outside, "neighbourhood", network_of)
-    yield
 
 
 @fails_without("swarm/finding/outside.py", "AGREE = 2", "AGREE = 1")
+@pytest.mark.usefixtures("public")
 @pytest.mark.parametrize(
     ("liars", "believed"),
-    [(("127.7.1.1", "127.7.1.2", "127.7.1.3"), None), (("127.7.1.1", "127.7.2.1"), "6.6.6.6")],
+    [(["127.7.1.1", "127.7.1.2", "127.7.1.3"], None), (["127.7.1.1", "127.7.2.1"], "6.6.6.6")],
     ids=["one network", "two networks"],
 )
 @in_trio()
-async def test_what_peers_say_of_a_node_counts_once_two_networks_say_it(
-    liars: tuple[str, ...], believed: str | None, public: None
-) -> None:
+async def test_what_peers_say_of_a_node_counts_once_two_networks_say_it(liars: list[str], believed: str | None) -> None:
     async def lie(asked: set[str], ip: str, stream: Any) -> None:
         await read_frame(stream, PEER_REQUESTS.max_request)
         await write_frame(stream, encode_response(ExchangeResponse(True, "6.6.6.6", True, time.time())))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 
@@ -137,15 +137,12 @@ def test_members_can_join_and_leave_while_others_publish() -> None:
     sender, reader = swarm.join(), swarm.join()
     reader.subscribe(lambda rollout, _: inbox.append(rollout))
 
-    def visit() -> None:
-        for _ in range(200):
+    def visit(times: int) -> None:
+        for _ in range(times):
             swarm.join().close()
 
-    threads = [threading.Thread(target=visit) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for number in range(200):
-        sender.publish([make_rollout(sequence=number)])
-    for thread in threads:
-        thread.join()
-    assert len(inbox) == 200
+    with ThreadPoolExecutor(3) as threads:
+        visits = threads.map(visit, [200] * 3)
+        for number in range(200):
+            sender.publish([make_rollout(sequence=number)])
+    assert len(inbox) == 200 and len(list(visits)) == 3

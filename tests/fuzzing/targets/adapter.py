@@ -37,8 +37,7 @@ def seeds() -> list[bytes]:
     halves = {name: array.astype(np.float16) for name, array in weights.items()}
     lora = {"peft_type": "LORA"}
     configs: tuple[object, ...] = ({**lora, "r": 8, "lora_alpha": 16}, {**lora, "use_dora": True}, [], {})
-    huge = ['{"peft_type": "LORA", "r": 1e999, "lora_alpha": 1}', "[" * 5000]
-    texts = [*map(json.dumps, configs), *huge]
+    texts = [*map(json.dumps, configs), '{"peft_type": "LORA", "r": 1e999, "lora_alpha": 1}', "[" * 5000]
     return [b"\0" + save(weights), b"\0" + save(halves), *(b"\1" + text.encode() for text in texts)]
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from sapo_edge.swarm.addresses import LocalNetworks, is_public, neighbourhood, parse_address, region
 from sapo_edge.swarm.joining.identity import Identity, peer_id_of, public_key_of, readable_name
-from tests.fuzzing.target import KIB, Target
+from tests.fuzzing.target import KIB, Target, read
 
 ONE, TWO = (Identity(bytes([number]) * 32).peer_id for number in range(2))
 CIRCUIT = parse_address(f"/ip4/203.0.113.7/tcp/443/p2p/{TWO}/p2p-circuit/p2p/{ONE}")
@@ -24,9 +24,7 @@ def check(data: bytes) -> None:
     assert len(readable_name(text)) < 64
     with suppress(ValueError):
         assert peer_id_of(public_key_of(text)) == text
-    try:
-        address = parse_address(text)
-    except ValueError:
+    if (address := read(parse_address, text, ValueError)) is None:
         return
     assert parse_address(str(address)) == address and str(address).isprintable()
     assert address.via.relay is None and address.via.peer_id == (address.relay or address.peer_id)

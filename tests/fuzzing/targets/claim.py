@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from sapo_edge.swarm.codes.claim import Answer, decode_answer, decode_claim, encode_answer, encode_claim
 from sapo_edge.swarm.wire.codec import WireError
-from tests.fuzzing.target import KIB, Target
+from tests.fuzzing.target import KIB, Target, read
 from tests.fuzzing.vectors import field
 
 
 def check(data: bytes) -> None:
-    try:
-        claim = decode_claim(data)
-    except WireError:
-        pass
-    else:
+    if (claim := read(decode_claim, data, WireError)) is not None:
         assert decode_claim(encode_claim(claim)) == claim
-    try:
-        answer = decode_answer(data)
-    except WireError:
-        return
-    assert decode_answer(encode_answer(answer)) is answer
+    if (answer := read(decode_answer, data, WireError)) is not None:
+        assert decode_answer(encode_answer(answer)) is answer
 
 
 def seeds() -> list[bytes]:

@@ -9,23 +9,17 @@ from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.wire import exchange
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse
-from tests.fuzzing.target import KIB, Target
+from tests.fuzzing.target import KIB, Target, read
 from tests.fuzzing.targets.address import ADDRESSES, CIRCUIT
 
 SENDER = Identity(bytes(32)).peer_id
 
 
 def check(data: bytes) -> None:
-    try:
-        request = exchange.decode_request(data, SENDER)
-    except WireError:
-        pass
-    else:
+    if (request := read(lambda frame: exchange.decode_request(frame, SENDER), data, WireError)) is not None:
         assert all(address.relay and address.peer_id == SENDER for address in request.circuits)
         assert exchange.decode_request(exchange.encode_request(request), SENDER) == request
-    try:
-        response = exchange.decode_response(data)
-    except WireError:
+    if (response := read(exchange.decode_response, data, WireError)) is None:
         return
     assert all(len({address.peer_id for address in group}) == 1 for group in response.peers)
     again = exchange.decode_response(exchange.encode_response(response))

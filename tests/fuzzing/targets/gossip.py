@@ -6,12 +6,10 @@ import sapo_edge.swarm  # noqa: F401 -- lets libp2p do without libraries that it
 
 # isort: split
 from functools import cache
-from types import SimpleNamespace
 from typing import Any, cast
 
 import trio
 from libp2p.abc import IHost
-from libp2p.peer.id import ID
 from libp2p.pubsub.pb import rpc_pb2
 
 from sapo_edge.swarm.host.gossip import MAX_RPC_BYTES, Gossip, Verdict
@@ -19,26 +17,18 @@ from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.tally import Tally
 from tests.fuzzing.target import MIB, Target
 from tests.fuzzing.targets.address import ONE
+from tests.swarm.host.streams import FakeConnection, FakeStream
 from tests.swarm.host.victims import TOPIC, bare_host, frame, signed
 
 CONTENT = b"signed by a peer"
-PEER = ID.from_base58(ONE)
 
 
-class Stream:
+class Stream(FakeStream):
     """A neighbour's stream, which ends after its data."""
 
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.muxed_conn = SimpleNamespace(peer_id=PEER, unfinished=0)
-
-    async def read(self, size: int) -> bytes:
-        assert 0 < size <= MAX_RPC_BYTES
-        part, self.data = self.data[:size], self.data[size:]
-        return part
-
-    async def reset(self) -> None:
-        """Nothing."""
+    async def read(self, n: int | None = None) -> bytes:
+        assert n is not None and 0 < n <= MAX_RPC_BYTES
+        return await super().read(n)
 
 
 @cache
@@ -62,7 +52,7 @@ async def read(content: bytes) -> None:
     gossip = Gossip(host(), TOPIC, take, lambda peer, offence: None, lambda peer: 0.0, Meter(0, 0, tally))
     router = gossip.router
     router.attach(gossip)
-    stream = Stream(content)
+    stream = Stream(FakeConnection(ONE), content)
     try:
         with trio.move_on_after(5.0) as scope:
             await gossip.stream_handler(cast(Any, stream))

@@ -20,32 +20,28 @@ from sapo_edge.swarm.host.identify import MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_
 from sapo_edge.swarm.tally import Tally
 from tests.fuzzing.target import MIB, Target
 from tests.fuzzing.targets.address import ONE
-from tests.fuzzing.targets.frame import Stream
-from tests.swarm.host.streams import FakeConnection, FakeHost
+from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
 
 PEER = ID.from_base58(ONE)
 
 
-class AnyStream(Stream):
+class Stream(FakeStream):
     """A stream that may be asked for any number of bytes up to the bound of an answer."""
 
-    async def read(self, size: int) -> bytes:
-        assert 0 < size <= MAX_IDENTIFY_BYTES
-        part, self.data = self.data[:size], self.data[size:]
-        return part
-
-    async def close(self) -> None:
-        """Nothing."""
+    async def read(self, n: int | None = None) -> bytes:
+        assert n is not None and 0 < n <= MAX_IDENTIFY_BYTES
+        return await super().read(n)
 
 
 class Host(FakeHost):
     """As much of a host as the exchange uses, with the library's store."""
 
     def __init__(self, answer: bytes) -> None:
-        super().__init__(FakeConnection(ONE, "198.51.100.23"))
+        connection = FakeConnection(ONE, "198.51.100.23")
+        super().__init__(connection)
         self.store = PeerStore()
         self.seen: list[Multiaddr] = []
-        self._stream = AnyStream(answer, MAX_IDENTIFY_BYTES)
+        self._stream = Stream(connection, answer)
         self._observed_addr_manager = SimpleNamespace(record_observation=self._observe)
 
     def get_peerstore(self) -> PeerStore:
@@ -54,7 +50,7 @@ class Host(FakeHost):
     def get_transport_addrs(self) -> list[Multiaddr]:
         return []
 
-    async def new_stream(self, peer_id: ID, protocols: Any) -> AnyStream:
+    async def new_stream(self, peer_id: ID, protocols: Any) -> Stream:
         return self._stream
 
     def kept(self) -> tuple[list[str], list[Multiaddr]]:

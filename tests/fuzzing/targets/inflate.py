@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 
 from sapo_edge.swarm.wire.codec import WireError, compress, decompress
-from tests.fuzzing.target import KIB, Target
+from tests.fuzzing.target import KIB, Target, read
 from tests.fuzzing.vectors import field
 
 LIMIT = 64 * KIB
@@ -13,9 +13,7 @@ LIMIT = 64 * KIB
 
 def check(data: bytes) -> None:
     assert decompress(compress(data), len(data), "the data") == data
-    try:
-        plain = decompress(data, LIMIT, "the data")
-    except WireError:
+    if (plain := read(lambda packed: decompress(packed, LIMIT, "the data"), data, WireError)) is None:
         return
     assert len(plain) <= max(LIMIT, len(data) - 1)
     assert decompress(compress(plain), len(plain), "the data") == plain

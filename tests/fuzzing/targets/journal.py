@@ -14,7 +14,7 @@ from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state.journal import Journal, JournaledRollout
 from tests.fakes import round_event
 from tests.fuzzing.files import file
-from tests.fuzzing.target import KIB, MIB, Target
+from tests.fuzzing.target import KIB, MIB, Target, read
 
 
 @cache
@@ -41,13 +41,11 @@ def check(data: bytes) -> None:
         content[int.from_bytes(data[start : start + 3], "big") % len(content)] = data[start + 3]
     path = file("journal.sqlite")
     path.write_bytes(content)
-    try:
-        journal = Journal(path)
-    except StateError:
+    if (journal := read(Journal, path, StateError)) is None:
         return
     try:
         reader = JournalReader(path)
-        for read in (
+        for view in (
             journal.rounds, journal.held_out, journal.held_out_course, journal.last_comparison, journal.events,
             journal.last_round, lambda: journal.rollouts(1), lambda: journal.used_external(10),
             lambda: journal.best_held_out(("validation", 10, "")), lambda: journal.counter("sequence"),
@@ -55,7 +53,7 @@ def check(data: bytes) -> None:
             lambda: reader.rollouts(RolloutQuery(search="a")), lambda: show(reader),
         ):  # fmt: skip
             try:
-                read()
+                view()
             except StateError:
                 continue
     finally:

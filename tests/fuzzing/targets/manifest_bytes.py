@@ -7,7 +7,7 @@ from sapo_edge.tasks.checks import Choice, Exact, Number, Pattern, Set
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest, shipped_manifests
 from sapo_edge.tasks.question_data import QuestionData
 from sapo_edge.tasks.questions import OwnQuestion
-from tests.fuzzing.target import MIB, Target
+from tests.fuzzing.target import MIB, Target, read
 
 CLAIMS = (
     b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\x91" * 60_000, b"\xd6\xff" + bytes(4),
@@ -20,9 +20,7 @@ OWN = tuple(
 
 
 def check(data: bytes) -> None:
-    try:
-        manifest = Manifest.from_bytes(data)
-    except ManifestError:
+    if (manifest := read(Manifest.from_bytes, data, ManifestError)) is None:
         return
     assert manifest.to_bytes() == data and len(data) <= MAX_MANIFEST_BYTES
     assert len(manifest.prompt_for("question")) > 0 and manifest.entry_at(0.999) in manifest.tasks

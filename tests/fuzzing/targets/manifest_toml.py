@@ -6,19 +6,13 @@ from importlib import resources
 
 from sapo_edge.errors import ManifestError
 from sapo_edge.tasks.manifest import MAX_FILE_BYTES, Manifest, shipped_manifests
-from tests.fuzzing.target import MIB, Target
+from tests.fuzzing.target import MIB, Target, read
 
 
 def check(data: bytes) -> None:
-    if len(data) > MAX_FILE_BYTES:
+    if len(data) > MAX_FILE_BYTES or (text := read(bytes.decode, data, ValueError)) is None:
         return
-    try:
-        text = data.decode("utf-8")
-    except ValueError:
-        return
-    try:
-        manifest = Manifest.from_toml(text)
-    except ManifestError:
+    if (manifest := read(Manifest.from_toml, text, ManifestError)) is None:
         return
     try:
         assert Manifest.from_bytes(manifest.to_bytes()).digest == manifest.digest

@@ -13,15 +13,13 @@ from sapo_edge.swarm.wire.messages import (
     decode_message,
     encode_message,
 )
-from tests.fuzzing.target import KIB, Target
+from tests.fuzzing.target import KIB, Target, read
 from tests.fuzzing.vectors import field, invalid
 
 
 def check(data: bytes) -> None:
     """Decode, and encode again; what zlib packed better may be too large then."""
-    try:
-        message = decode_message(data)
-    except WireError:
+    if (message := read(decode_message, data, WireError)) is None:
         return
     assert len(data) <= MAX_MESSAGE_BYTES
     assert len(message.swarm) == 32 and len(message.records) <= MAX_ROLLOUTS

@@ -9,7 +9,7 @@ from sapo_edge.errors import StateError
 from sapo_edge.pool.pool import Pool, PoolLimits
 from sapo_edge.pool.saved import MAGIC, SavedPool, SavedRollout, read_pool, write_pool
 from tests.fuzzing.files import file
-from tests.fuzzing.target import KIB, Target
+from tests.fuzzing.target import KIB, Target, read
 from tests.swarm.wire.make_vectors import ROLLOUTS
 
 LIMITS = (16, 64 * KIB, 64)
@@ -20,9 +20,7 @@ def check(data: bytes) -> None:
     path = file("pool")
     for content in (data, MAGIC + sha256(data).digest() + data):
         path.write_bytes(content)
-        try:
-            saved = read_pool(path, *LIMITS)
-        except StateError:
+        if (saved := read(lambda written: read_pool(written, *LIMITS), path, StateError)) is None:
             continue
         assert len(saved.rollouts) <= LIMITS[0]
         write_pool(path, saved)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.record import RawRecord, decode_record, encode_body, read_author, verify_record
-from tests.fuzzing.target import KIB, Target
+from tests.fuzzing.target import KIB, Target, read
 from tests.fuzzing.vectors import field, invalid
 
 SIGNATURE = bytes(64)
 
 
 def check(data: bytes) -> None:
-    try:
-        signed = decode_record(RawRecord(data, SIGNATURE))
-    except WireError:
+    if (signed := read(lambda body: decode_record(RawRecord(body, SIGNATURE)), data, WireError)) is None:
         return
     assert not verify_record(signed)
     body = encode_body(signed.rollout, signed.swarm)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.messages import MAX_REQUEST_BYTES, decode_request, encode_request
-from tests.fuzzing.target import KIB, Target
+from tests.fuzzing.target import KIB, Target, read
 from tests.fuzzing.vectors import field, invalid
 
 
 def check(data: bytes) -> None:
-    try:
-        request = decode_request(data)
-    except WireError:
+    if (request := read(decode_request, data, WireError)) is None:
         return
     assert decode_request(encode_request(request)) == request
     assert len(set(request.digests)) == len(request.digests) and len(encode_request(request)) <= len(data)

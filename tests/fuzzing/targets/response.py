@@ -9,15 +9,13 @@ from sapo_edge.swarm.wire.messages import (
     encode_piece_response,
     encode_response,
 )
-from tests.fuzzing.target import KIB, Target
+from tests.fuzzing.target import KIB, Target, read
 from tests.fuzzing.vectors import field, invalid
 
 
 def check(data: bytes) -> None:
     """Decode, and encode again: one without records may have had an empty list, no manifest or no piece."""
-    try:
-        response = decode_response(data)
-    except WireError:
+    if (response := read(decode_response, data, WireError)) is None:
         return
     if response.piece:
         assert decode_response(encode_piece_response(response.piece)) == response

@@ -2,42 +2,32 @@
 
 from __future__ import annotations
 
-from sapo_edge.swarm.wire.codec import (
-    MAX_DEPTH,
-    MAX_ELEMENTS,
-    MAX_ENTRIES,
-    MAX_TEXT_BYTES,
-    MAX_VALUES,
-    WireError,
-    decode,
-    encode,
-)
-from tests.fuzzing.target import KIB, Target
+from sapo_edge.swarm.wire import codec
+from sapo_edge.swarm.wire.codec import WireError, decode, encode
+from tests.fuzzing.target import KIB, Target, read
 from tests.fuzzing.vectors import field
 
 LIMIT = 64 * KIB
 
 
 def check(data: bytes) -> None:
-    try:
-        fields = decode(data, LIMIT, "the map")
-    except WireError:
+    if (fields := read(lambda packed: decode(packed, LIMIT, "the map"), data, WireError)) is None:
         return
-    assert count(fields) <= MAX_VALUES
+    assert count(fields) <= codec.MAX_VALUES
     again = encode(fields)
     # A float of 32 bits takes 64 when it is encoded again.
     assert encode(decode(again, 2 * LIMIT, "the map")) == again
 
 
 def count(value: object, depth: int = 0) -> int:
-    assert depth <= MAX_DEPTH + 1
+    assert depth <= codec.MAX_DEPTH + 1
     if isinstance(value, dict):
-        assert len(value) <= MAX_ENTRIES and all(isinstance(key, str) for key in value)
+        assert len(value) <= codec.MAX_ENTRIES and all(isinstance(key, str) for key in value)
         return 1 + len(value) + sum(count(item, depth + 1) for item in value.values())
     if isinstance(value, list):
-        assert len(value) <= MAX_ELEMENTS
+        assert len(value) <= codec.MAX_ELEMENTS
         return 1 + sum(count(item, depth + 1) for item in value)
-    assert not isinstance(value, str) or len(value.encode()) <= MAX_TEXT_BYTES
+    assert not isinstance(value, str) or len(value.encode()) <= codec.MAX_TEXT_BYTES
     assert value is None or isinstance(value, str | bytes | bool | int | float)
     return 1
 

@@ -111,9 +111,8 @@ async def test_the_invite_arrives(how: str) -> None:
         code = await inviter.code()
         assert inviter.places == {relay}
         await fails(NOBODY, Code(code.number % 999 + 1, code.words), relay)
-        at = inviter.own if how == "inviter" else relay
-        at = parse_place(f"localhost:{relay.port}") if "port" in how else at
-        assert await accept(code, at) == LINE
+        at = {"relay": relay, "relay by host and port": parse_place(f"localhost:{relay.port}"), "inviter": inviter.own}
+        assert await accept(code, at[how]) == LINE
         assert await inviter.ends(GIVEN)
         await fails(NOBODY, code, relay)
 
@@ -166,7 +165,7 @@ async def test_somebody_who_only_looks_does_not_end_it(monkeypatch: pytest.Monke
         await stream.reset()
         result = ""
         while not result:
-            await trio.sleep(0.5)
+            await trio.sleep(0.1)
             with contextlib.suppress(SwarmError):  # it has not come back yet
                 result = await accept(code, relay)
         assert result == LINE and await inviter.ends(GIVEN)
@@ -269,7 +268,6 @@ async def test_an_inviter_waits_at_four_places(monkeypatch: pytest.MonkeyPatch) 
         tried.append(place.host)
 
     monkeypatch.setattr(offering, "reach", reach)
-
     async with trio.open_nursery() as nursery:
         await Inviter(nursery, *(parse_place(f"place{number}") for number in range(9)), seconds=0.1).ends(UNUSED)
     assert set(tried) == {f"place{number}" for number in range(4)}
@@ -296,9 +294,8 @@ async def test_few_addresses_of_the_local_network_are_tried_and_for_a_while(monk
 
     monkeypatch.setattr(mdns, "run_mdns", announce)
     monkeypatch.setattr(accepting, "reach", reach)
-    with trio.fail_after(8):
-        with pytest.raises(SwarmError, match="nobody on this local network"):
-            await accept_invite(Code(7, WRONG_WORDS), (), listen="loopback", seconds=0.3)
+    with trio.fail_after(8), pytest.raises(SwarmError, match="nobody on this local network"):
+        await accept_invite(Code(7, WRONG_WORDS), (), listen="loopback", seconds=0.3)
     assert {place.host for place in tried} == {f"127.0.0.{number}" for number in range(16)}
     assert len(tried) == 16
 
@@ -324,8 +321,7 @@ async def test_a_place_that_guesses_gets_one_guess_from_an_inviter() -> None:
     async def behave(stream: Any) -> None:
         await write_frame(stream, encode_answer(Answer.WAITING))
         await write_frame(stream, encode_answer(Answer.PAIRED))
-        hello = await read_frame(stream, HELLO_BYTES)
-        await write_frame(stream, Joiner(Code(7, WRONG_WORDS)).guess(hello))
+        await write_frame(stream, Joiner(Code(7, WRONG_WORDS)).guess(await read_frame(stream, HELLO_BYTES)))
         with contextlib.suppress(Exception):
             answers.append(await read_frame(stream, 4096))
 
@@ -372,13 +368,11 @@ def test_members_of_open_swarms_are_meeting_places(psk: bytes | None) -> None:
 @pytest.mark.parametrize(
     ("text", "host", "port"),
     [
-        ("relay.example.org", "relay.example.org", 4001),
-        ("relay.example.org:443", "relay.example.org", 443),
-        ("192.0.2.1:9000", "192.0.2.1", 9000),
-        ("[2001:db8::1]:9000", "2001:db8::1", 9000),
+        ("relay.example.org", "relay.example.org", 4001), ("relay.example.org:443", "relay.example.org", 443),
+        ("192.0.2.1:9000", "192.0.2.1", 9000), ("[2001:db8::1]:9000", "2001:db8::1", 9000),
         ("[2001:db8::1]", "2001:db8::1", 4001),
     ],
-)
+)  # fmt: skip
 def test_places_are_read_as_people_write_them(text: str, host: str, port: int) -> None:
     place = parse_place(text)
     assert (place.host, place.port, place.peer_id) == (host, port, "")

@@ -103,9 +103,8 @@ async def test_two_who_name_a_number_talk_and_nobody_else_hears() -> None:
         assert nobody is Answer.NOBODY and await third.read(1) == b""
         await talk(inviter, joiner, [b"hello", b"x" * MAX_PASSED_BYTES, b"", b"receipt"])
         assert await inviter.read(1) == await joiner.read(1) == b""
-        with trio.move_on_after(1) as silent:
+        with pytest.raises(trio.TooSlowError), trio.fail_after(1):
             await other.read(1)
-        assert silent.cancelled_caught
 
 
 @in_trio(0)
@@ -137,11 +136,10 @@ async def test_an_inviter_that_left_frees_its_number() -> None:
 async def test_nobody_waits_for_ever() -> None:
     async with opened() as lab:
         inviter, _ = await lab.claim(7, True)
-        start = trio.current_time()
-        assert await inviter.read(1) == b""
-        assert trio.current_time() - start <= meeting_place.WAIT_SECONDS + 1
-        silent = lab.open()
-        assert await silent.read(1) == b"" and trio.current_time() - start < meeting_place.WAIT_SECONDS + 10
+        with trio.fail_after(meeting_place.WAIT_SECONDS + 1):
+            assert await inviter.read(1) == b""
+        with trio.fail_after(meeting_place.READ_SECONDS + 1):
+            assert await lab.open().read(1) == b""
 
 
 @fails_without("swarm/codes/meeting_place.py", "trio.fail_after(PAIRED_SECONDS)", "trio.fail_after(1e6)")
@@ -149,9 +147,9 @@ async def test_nobody_waits_for_ever() -> None:
 async def test_two_that_met_have_little_time_and_four_messages() -> None:
     async with opened() as lab:
         inviter, joiner = await lab.pair(7)
-        start = trio.current_time()
         await talk(inviter, joiner, [b"one"])
-        assert await joiner.read(1) == b"" and trio.current_time() - start <= meeting_place.PAIRED_SECONDS + 1
+        with trio.fail_after(meeting_place.PAIRED_SECONDS + 1):
+            assert await joiner.read(1) == b""
         inviter, joiner = await lab.pair(8)
         await talk(inviter, joiner, [b"message"] * claim.PASSED)
         with pytest.raises(RequestError):
@@ -163,10 +161,9 @@ async def test_two_that_met_have_little_time_and_four_messages() -> None:
 async def test_a_message_that_is_too_long_ends_the_meeting_before_it_is_read() -> None:
     async with opened() as lab:
         inviter, joiner = await lab.pair(7)
-        start = trio.current_time()
         await inviter.write((MAX_PASSED_BYTES + 1).to_bytes(4, "big"))
-        assert await joiner.read(1) == b"" == await inviter.read(1)
-        assert trio.current_time() - start < 1
+        with trio.fail_after(1):
+            assert await joiner.read(1) == b"" == await inviter.read(1)
 
 
 @fails_without("swarm/codes/meeting_place.py", "len(self._waiting) >= self._slots or ")
@@ -207,7 +204,6 @@ async def test_one_address_tries_few_numbers(ips: tuple[str | None, str | None])
 @in_trio(0)
 async def test_few_addresses_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meeting_place, "MAX_ADDRESSES", 3)
-
     async with opened() as lab:
         for number in range(9):
             await lab.claim(1, False, f"198.51.100.{number}")
@@ -256,24 +252,17 @@ async def test_garbage_opens_nothing(data: bytes) -> None:
         with pytest.raises((RequestError, WireError)):
             while True:
                 assert await answer(client) in (Answer.WAITING, Answer.NOBODY)
-        assert (await lab.claim(1000 - 1, False))[1] is Answer.NOBODY
+        assert (await lab.claim(999, False))[1] is Answer.NOBODY
         assert not lab.tally.faults
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [
-        {"v": 1, "number": 0, "waits": True},
-        {"v": 1, "number": 1000, "waits": True},
-        {"v": 1, "number": True, "waits": True},
-        {"v": 1, "number": 7},
-        {"v": 1, "number": 7, "waits": 1},
-        {"v": 2, "number": 7, "waits": True},
-        {"v": 1, "number": 7, "waits": True, "more": "x" * 300},
-    ],
+    "change",
+    [{"number": 0}, {"number": 1000}, {"number": True}, {"waits": None}, {"waits": 1}, {"v": 2}, {"more": "x" * 300}],
 )
-def test_other_claims_are_refused(fields: dict[str, Any]) -> None:
+def test_other_claims_are_refused(change: dict[str, Any]) -> None:
+    fields = {"v": 1, "number": 7, "waits": True, **change}
     with pytest.raises(WireError):
-        decode_claim(encode(fields))
+        decode_claim(encode({key: value for key, value in fields.items() if value is not None}))
     with pytest.raises(WireError):
         decode_answer(encode({"v": 1, "answer": "maybe"}))

@@ -151,5 +151,4 @@ def test_the_best_addresses_are_chosen() -> None:
     public, home, local = (f"/ip4/{ip}/tcp/4001/p2p/{PEER}" for ip in ("8.8.8.8", "192.168.1.5", "127.0.0.1"))
     assert choose_addresses([local, home, BEHIND, "nonsense", public, home]) == (public, BEHIND, home)
     assert choose_addresses([local]) == (local,), "two nodes on one machine"
-    many = [f"/ip4/8.8.8.{number}/tcp/1/p2p/{PEER}" for number in range(20)]
-    assert len(choose_addresses(many)) == MAX_ADDRESSES
+    assert len(choose_addresses([f"/ip4/8.8.8.{number}/tcp/1/p2p/{PEER}" for number in range(20)])) == MAX_ADDRESSES

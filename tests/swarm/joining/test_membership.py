@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import stat
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from sapo_edge.swarm.joining.invite import MAX_ADDRESSES, Swarm, swarm_id
 from sapo_edge.swarm.joining.membership import MAX_FILE_BYTES, MAX_SWARMS, Membership, verify_manifest
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.questions import OwnQuestion
+from tests.allocated import memory_below
 from tests.defences.defence import fails_without
 from tests.swarm.joining.test_invite import BEHIND, HERE, PEER
 
@@ -92,8 +92,7 @@ def test_addresses_of_an_earlier_invite_are_kept_after_the_new_ones(tmp_path: Pa
 @fails_without("swarm/joining/membership.py", "(len(name) >= MIN_DIGITS and ", "(")
 def test_swarms_are_found_by_name_or_digits(tmp_path: Path) -> None:
     membership = Membership(tmp_path)
-    swarms = Swarm.of(STARTER), Swarm.of(STARTER, (), KEY), Swarm.of(NINE)
-    first, second, nine = map(membership.join, swarms)
+    first, second, nine = map(membership.join, (Swarm.of(STARTER), Swarm.of(STARTER, (), KEY), Swarm.of(NINE)))
     assert membership.find("reasoning-gym-nine") == nine
     assert membership.find(second.id.hex()[:8].upper()) == second and membership.find(first.id.hex()) == first
     with pytest.raises(ConfigError, match="2 swarms match starter; give the first digits"):
@@ -200,8 +199,5 @@ def test_files_are_bounded_before_they_are_read(tmp_path: Path) -> None:
     ):
         file.touch()
         os.truncate(file, 64 * 1024 * 1024)
-        tracemalloc.start()
-        with pytest.raises(StateError, match="is damaged"):
+        with memory_below(8 * 1024 * 1024), pytest.raises(StateError, match="is damaged"):
             read()
-        assert tracemalloc.get_traced_memory()[1] < 8 * 1024 * 1024
-        tracemalloc.stop()

@@ -64,13 +64,10 @@ class Source(Sums):
     def __init__(self) -> None:
         self.threads: set[str] = set()
         self.faults: dict[str, Callable[[], object]] = {
-            "loops": loop,
-            "loops and swallows": loop_and_swallow,
-            "sleeps": doze,
+            "loops": loop, "loops and swallows": loop_and_swallow, "sleeps": doze, "broken": lambda: 1 / 0,
             # A function in C can't be interrupted before it returns.
             "blocks": lambda: time.sleep(2.0),
-            "broken": lambda: 1 / 0,
-        }
+        }  # fmt: skip
 
     def regenerate(self, ref: TaskRef) -> Task:
         self.threads.add(threading.current_thread().name)
@@ -105,8 +102,8 @@ class Gate:
     ) -> SignedRollout:
         return signed_rollout(author, sequence, self.wall.now - age, swarm, **changes)
 
-    def record(self, sequence: int = 1, author: int = 1, swarm: bytes = SWARM, age: float = 0.0) -> RawRecord:
-        return self.signed(sequence, author, swarm, age).record
+    def record(self, sequence: int = 1, author: int = 1, **changes: Any) -> RawRecord:
+        return self.signed(sequence, author, **changes).record
 
     def check(self, *records: RawRecord, sender: str = "neighbour", publisher: str = "") -> CheckResult:
         """The result of a message, by default of the first record's author."""
@@ -187,13 +184,10 @@ def test_a_rejected_record_blames_whoever_could_have_noticed_and_never_its_autho
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", Rejection.SHAPE),
-        (bytes(wire.MAX_MESSAGE_BYTES + 1), Rejection.SIZE),
-        (b"\x07garbage", Rejection.SHAPE),
-        (encode_message(OTHER, [], []), Rejection.SWARM),
-        (encode_message(SWARM, [], [])[:-2], Rejection.SHAPE),
+        (b"", Rejection.SHAPE), (b"\x07garbage", Rejection.SHAPE), (bytes(wire.MAX_MESSAGE_BYTES + 1), Rejection.SIZE),
+        (encode_message(SWARM, [], [])[:-2], Rejection.SHAPE), (encode_message(OTHER, [], []), Rejection.SWARM),
     ],
-)
+)  # fmt: skip
 def test_a_rejected_message_blames_whoever_forwarded_it(gate: Gate, data: bytes, reason: Rejection) -> None:
     result = gate.admission.check_message(data, "neighbour", AUTHOR)
     assert result.rejections == (reason,) and result.blames_sender
@@ -273,15 +267,14 @@ def test_what_is_forwarded_has_something_new_and_nothing_that_the_next_hop_rejec
     is_good = not any("false" in kind or kind == "stolen" for kind in kinds)
     assert result.may_forward == ("new" in kinds and is_good)
     assert result.blames_sender is not is_good
-    next_hop = Gate().check(*sent)
-    assert not result.may_forward or not next_hop.rejections
+    assert not result.may_forward or not Gate().check(*sent).rejections, "by the next hop"
 
 
 @fails_without("swarm/judging/admission.py", "if not is_gossip and not self.reputation.allows(author, sender):")
 @fails_without("swarm/judging/admission.py", "cost(1, len(record.body))", "0.0")
 def test_pulled_rollouts_are_charged_to_their_author_by_their_size(gate: Gate) -> None:
     answers = tuple(Answer("a" * 8000, True) for _ in range(8))
-    records = [gate.signed(number, answers=answers).record for number in range(64)]
+    records = [gate.record(number, answers=answers) for number in range(64)]
     result = gate.admission.check_records(records, "neighbour")
     assert set(result.rejections) == {Rejection.RATE} and not gate.blamed()
     assert sum(len(item.record.body) for item in result.accepted) <= BURST * ROLLOUT_BYTES + len(records[0].body)
@@ -304,14 +297,13 @@ def test_a_large_rollout_counts_as_many_and_so_does_a_padded_message(gate: Gate)
 
     def large(number: int) -> bytes:
         answers = tuple(Answer(secrets.token_hex(4000), True) for _ in range(8))
-        return encode_message(SWARM, [gate.signed(number, answers=answers).record], [])
+        return encode_message(SWARM, [gate.record(number, answers=answers)], [])
 
     assert bytes_accepted(large) <= BURST * ROLLOUT_BYTES + wire.MAX_MESSAGE_BYTES
-    padding = {"pad": secrets.token_bytes(40_000)}
+    fields = {"v": 1, "swarm": SWARM, "rollouts": [], "pad": secrets.token_bytes(40_000)}
 
     def padded(number: int) -> bytes:
-        fields = {"v": 1, "swarm": SWARM, "rollouts": [], "have": [number.to_bytes(32, "big")]}
-        return b"\x00" + encode({**fields, **padding})
+        return b"\x00" + encode({**fields, "have": [number.to_bytes(32, "big")]})
 
     gate.wait(3600)
     assert bytes_accepted(padded) <= BURST * ROLLOUT_BYTES + wire.MAX_MESSAGE_BYTES
@@ -324,8 +316,7 @@ def test_a_large_rollout_counts_as_many_and_so_does_a_padded_message(gate: Gate)
 def test_a_flood_is_cut_to_the_rate_and_messages_are_accepted_whole_or_not_at_all(gate: Gate, sender: str) -> None:
     outcomes = []
     for message in range(20):
-        records = [gate.record(60 * message + number) for number in range(60)]
-        rejections = gate.send(*records, sender=sender)
+        rejections = gate.send(*(gate.record(60 * message + number) for number in range(60)), sender=sender)
         assert rejections in ([], [Rejection.RATE])
         outcomes.append(not rejections)
     # The last one begins within the rate and ends beyond it.
@@ -660,8 +651,7 @@ def test_the_oldest_digests_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_oldest_repeats_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED_REPEATS", 8)
     gate = Gate()
-    records = [gate.record(sequence) for sequence in range(9)]
-    for record in records * 10:
+    for record in [gate.record(sequence) for sequence in range(9)] * 10:
         gate.send(record)
     assert not gate.blamed()
 

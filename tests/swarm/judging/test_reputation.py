@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import inspect
 import random
-import threading
 import time
-import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +18,7 @@ from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.judging import reputation as module
 from sapo_edge.swarm.judging.reputation import BURST, ESTABLISHED_AFTER, ESTABLISHED_SECONDS, RATE, WEIGHTS, Reputation
 from sapo_edge.swarm.wire.rejection import Rejection
+from tests.allocated import memory_below
 from tests.defences.defence import fails_without
 from tests.fakes import Clock
 
@@ -256,13 +256,9 @@ def test_a_hundred_thousand_identities_push_out_no_established_peer(reputation: 
 
 
 def test_all_remembered_peers_take_little_memory(reputation: Reputation) -> None:
-    tracemalloc.start()
-    try:
+    with memory_below(4 * 2**20):
         for number in range(module.MAX_NEWCOMERS):
             reputation.penalize(f"sybil {number}", SHAPE)
-        assert tracemalloc.get_traced_memory()[0] < 4 * 2**20
-    finally:
-        tracemalloc.stop()
 
 
 @fails_without("swarm/judging/reputation.py", "_Shelf(MAX_ESTABLISHED)", "_Shelf(10**9)")
@@ -326,20 +322,19 @@ def test_authors_of_large_swarms_become_established(
 
 
 def test_threads_lose_no_penalty(reputation: Reputation) -> None:
-    def penalize() -> None:
-        for _ in range(500):
+    def penalize(times: int) -> None:
+        for _ in range(times):
             reputation.penalize("peer", 0.005)
             reputation.score("peer")
 
-    threads = [threading.Thread(target=penalize) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        assert len(list(threads.map(penalize, [500] * 4))) == 4
     assert reputation.score("peer") == pytest.approx(10 * module.SCORE_PER_PENALTY)
 
 
 BUDGET, ROUND = 64, 60.0
+MESSAGES = st.tuples(st.integers(0, 30), st.integers(0, 8), st.integers(1, 20), st.floats(0.0, 30.0))
+"""Author, neighbour, rollouts, and seconds until the next."""
 
 
 def room_among(clock: Clock, others: float) -> Room:
@@ -488,14 +483,7 @@ def test_those_who_wait_are_bounded_in_number_and_who_goes_on_trying_is_not_forg
 
 @fails_without("swarm/judging/reputation.py", "charge(rollouts * _factor(self._room.author))", "charge(rollouts)")
 @settings(max_examples=40, deadline=None)
-@given(
-    st.integers(FEW + 1, 5000),
-    st.lists(
-        st.tuples(st.integers(0, 30), st.integers(0, 8), st.integers(1, 20), st.floats(0.0, 30.0)),
-        min_size=1,
-        max_size=200,
-    ),
-)
+@given(st.integers(FEW + 1, 5000), st.lists(MESSAGES, min_size=1, max_size=200))
 def test_whatever_is_sent_a_large_swarm_keeps_to_its_room(others: int, sent: list[tuple[int, int, int, float]]) -> None:
     clock = Clock()
     room = room_among(clock, others)
@@ -540,8 +528,7 @@ def test_members_of_a_small_swarm_may_send_as_before(others: int, sent: list[tup
 
 @fails_without("swarm/judging/reputation.py", " if is_small else BEYOND_ROOM")
 def test_who_sends_more_than_a_large_swarm_has_room_for_is_not_soon_ignored(clock: Clock) -> None:
-    room = room_among(clock, 17.0)
-    reputation = Reputation(clock, room)
+    reputation = Reputation(clock, room_among(clock, 17.0))
     for _ in range(int(ROUND) * 60):
         # A fast honest node, which publishes every second, beside one whose rounds take a minute.
         reputation.penalize_flood("fast")

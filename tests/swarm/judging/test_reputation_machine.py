@@ -118,9 +118,8 @@ class ReputationMachine(RuleBasedStateMachine):
 
     @rule()
     def the_last_pulls(self) -> None:
-        records = self.relay.records[-20:]
         with self.noting_bans():
-            self.last.keep(self.last.admission.check_records(records, self.relay.peer_id))
+            self.last.keep(self.last.admission.check_records(self.relay.records[-20:], self.relay.peer_id))
 
     @precondition(lambda self: self.restarts < HONEST_REPEATS - 1)
     @rule()
@@ -150,8 +149,7 @@ class ReputationMachine(RuleBasedStateMachine):
     @rule()
     def all_attackers_flood(self) -> None:
         for author in ATTACKERS * 3:
-            records = [self.make("new", author) for _ in range(5)]
-            self.send(encode_message(SWARM, records, []), author, author)
+            self.send(encode_message(SWARM, [self.make("new", author) for _ in range(5)], []), author, author)
         self.newcomers_publish()
 
     @rule(author=st.sampled_from(ATTACKERS), way=st.sampled_from([ATTACKERS[0], RELAY]))

@@ -187,8 +187,7 @@ class Hostile:
         for protocol, handler in self.handlers.items():
             host.set_stream_handler(protocol, handler)
         async with host.run([]):
-            node = await dial(host, self.address)
-            yield Neighbour(self, host, node, Identity(secret))
+            yield Neighbour(self, host, await dial(host, self.address), Identity(secret))
 
     def rollout(self, author: Any, sequence: int = 1, task: int = 0, **changes: Any) -> Any:
         """A true rollout with wrong answers only, which is never trained on; modified by `changes`."""
@@ -205,6 +204,8 @@ class Hostile:
         return encode_message(self.swarm, records, announced)
 
 
+Act = Callable[[Neighbour], Awaitable[None]]
+"""What an attack does over a connection."""
 Attack = Callable[..., Awaitable[dict[str, Any] | None]]
 """An attack, and what it observes."""
 ATTACKS: dict[str, Attack] = {}
@@ -319,7 +320,7 @@ async def half_open(hostile: Hostile, sockets: int, seconds: float = 25.0) -> di
     return {"closed": closed, "longest": longest, "late": late}
 
 
-async def _in_turn(hostile: Hostile, *ways: Callable[[Neighbour], Awaitable[None]]) -> None:
+async def _in_turn(hostile: Hostile, *ways: Act) -> None:
     """Each way over a connection and under an identity of its own; the node may end it."""
     for way in ways:
         async with hostile.neighbour() as peer:
@@ -330,16 +331,10 @@ async def _in_turn(hostile: Hostile, *ways: Callable[[Neighbour], Awaitable[None
 
 @attack
 async def malformed_frames(hostile: Hostile) -> None:
-    async def garbage(peer: Neighbour) -> None:
-        await peer.frame(b"\xff" * 40)
-
     async def cut_off(peer: Neighbour) -> None:
         stream = await peer.stream(MESHSUB)
         await stream.write(b"\xff\x7f" + b"\x0a" * 100)
         await stream.close()
-
-    async def bad_key(peer: Neighbour) -> None:
-        await peer.gossip(b"x", from_id=b"\x12\x20" + bytes(32), key=b"\xff\xff")
 
     async def controls(peer: Neighbour) -> None:
         rpc = rpc_pb2.RPC()
@@ -350,25 +345,21 @@ async def malformed_frames(hostile: Hostile) -> None:
             rpc.subscriptions.add(subscribe=True, topicid=f"topic {number}")
         await peer.frame(rpc)
 
-    async def noise(peer: Neighbour) -> None:
-        await peer.connection.secured_conn.write(secrets.token_bytes(4000))
-
-    await _in_turn(hostile, garbage, cut_off, Neighbour.not_utf8, bad_key, controls, noise)
+    await _in_turn(
+        hostile,
+        lambda peer: peer.frame(b"\xff" * 40),
+        cut_off,
+        Neighbour.not_utf8,
+        lambda peer: peer.gossip(b"x", from_id=b"\x12\x20" + bytes(32), key=b"\xff\xff"),
+        controls,
+        lambda peer: peer.connection.secured_conn.write(secrets.token_bytes(4000)),
+    )
 
 
 @attack
 async def oversized(hostile: Hostile) -> None:
     """Frames, messages, compressed messages and pull requests above their size limits."""
     bomb = zlib.compress(bytes(40 * 1024 * 1024), 9)
-
-    async def large_frame(peer: Neighbour) -> None:
-        await peer.frame(bytes(2 * 1024 * 1024))
-
-    async def message(peer: Neighbour) -> None:
-        await peer.gossip(*(b"\x00" + secrets.token_bytes(100 * 1024) for _ in range(8)))
-
-    async def bombs(peer: Neighbour) -> None:
-        await peer.gossip(*(b"\x01" + bomb + secrets.token_bytes(4) for _ in range(8)))
 
     async def request(peer: Neighbour) -> None:
         stream = await peer.stream(PULL)
@@ -381,7 +372,14 @@ async def oversized(hostile: Hostile) -> None:
         for _ in range(10):
             await stream.write(b"\xff\xff\x0f" + bytes(1024 * 1024))
 
-    await _in_turn(hostile, large_frame, message, bombs, request, window)
+    await _in_turn(
+        hostile,
+        lambda peer: peer.frame(bytes(2 * 1024 * 1024)),
+        lambda peer: peer.gossip(*(b"\x00" + secrets.token_bytes(100 * 1024) for _ in range(8))),
+        lambda peer: peer.gossip(*(b"\x01" + bomb + secrets.token_bytes(4) for _ in range(8))),
+        request,
+        window,
+    )
 
 
 @attack
@@ -405,6 +403,14 @@ async def replay(hostile: Hostile, records: list[list[str]], own: int, times: in
 async def false_rollouts(hostile: Hostile, honest: str) -> None:
     """Forged rollouts, each kind under its own identity."""
 
+    def changed(count: int, maker: Hostile = hostile, **changes: str) -> Act:
+        async def way(peer: Neighbour) -> None:
+            for number in range(count):
+                await peer.gossip(hostile.payload(maker.record(peer.identity, number, **changes)))
+                await trio.sleep(0.1)
+
+        return way
+
     async def author(peer: Neighbour) -> None:
         # The honest peer's name in the body, which only that peer can sign.
         for number in range(6):
@@ -414,27 +420,10 @@ async def false_rollouts(hostile: Hostile, honest: str) -> None:
 
     async def publisher(peer: Neighbour) -> None:
         # The honest peer's name on the message.
-        mine = hostile.payload(hostile.record(peer.identity, 9))
-        await peer.gossip(mine, from_id=ID.from_base58(honest).to_bytes())
+        await peer.gossip(hostile.payload(hostile.record(peer.identity, 9)), from_id=ID.from_base58(honest).to_bytes())
 
-    async def ground_truth(peer: Neighbour) -> None:
-        for number in range(6):
-            await peer.gossip(hostile.payload(hostile.record(peer.identity, number, ground_truth="42 or so")))
-            await trio.sleep(0.1)
-
-    async def question(peer: Neighbour) -> None:
-        for number in range(3):
-            await peer.gossip(hostile.payload(hostile.record(peer.identity, number, question="Who are you?\x1b[2J")))
-            await trio.sleep(0.1)
-
-    async def version(peer: Neighbour) -> None:
-        for number in range(6):
-            await peer.gossip(hostile.payload(hostile.record(peer.identity, number, version="0.1.26")))
-
-    async def swarm(peer: Neighbour) -> None:
-        stolen = replace(hostile, swarm=bytes(32))
-        await peer.gossip(*(hostile.payload(stolen.record(peer.identity, number)) for number in range(6)))
-
+    ground_truth, question = changed(6, ground_truth="42 or so"), changed(3, question="Who are you?\x1b[2J")
+    version, swarm = changed(6, version="0.1.26"), changed(6, replace(hostile, swarm=bytes(32)))
     await _in_turn(hostile, author, publisher, ground_truth, question, version, swarm)
 
 
@@ -526,7 +515,6 @@ async def long_answers(hostile: Hostile, count: int) -> None:
 @attack
 async def stalling_pulls(hostile: Hostile, peers: int, announced: int) -> None:
     """Announces rollouts that do not exist, and never answers pulls of them."""
-
     async with contextlib.AsyncExitStack() as stack:
         neighbours = [await stack.enter_async_context(hostile.neighbour()) for _ in range(peers)]
         for peer in neighbours:

@@ -16,7 +16,6 @@ import struct
 import time
 import zlib
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import trio
@@ -34,13 +33,11 @@ from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse, swa
 from sapo_edge.swarm.wire.messages import Request, encode_request
 from sapo_edge.swarm.wire.record import RawRecord
 from tests.swarm.host.victims import ignore
-from tests.swarm.member.hostile import HELLO, PULL, Attack, Hostile, Neighbour, attack, letters, say
+from tests.swarm.member.hostile import HELLO, PULL, Act, Attack, Hostile, Neighbour, attack, letters, say
 
 IDENTIFY, IDENTIFY_PUSH = "/ipfs/id/1.0.0", "/ipfs/id/push/1.0.0"
 PEERS, HOP, PLACE = "/sapo-edge/peers/1.0.0", "/libp2p/circuit/relay/0.2.0/hop", "/sapo-edge/code/1.0.0"
 SUSTAINED: set[str] = set()
-
-Act = Callable[[Neighbour], Awaitable[None]]
 
 
 def sustained(function: Attack) -> Attack:
@@ -364,14 +361,12 @@ async def pings(hostile: Hostile, seconds: float) -> dict[str, Any]:
 async def requests(hostile: Hostile, seconds: float) -> dict[str, Any]:
     """Requests of every kind: for peers, rollouts, the manifest, a meeting, and a relay's service."""
     peers = exchange.encode_request(ExchangeRequest(swarm_tag(hostile.swarm, None, "peers"), 4001, (), True))
-    ways = [
-        (PEERS, _framed(peers)),
-        (PULL, _framed(encode_request(Request("recent", swarm=hostile.swarm, count=64)))),
-        (PULL, _framed(encode_request(Request("manifest", digests=(hostile.swarm,))))),
-        (PULL, _framed(encode_request(Request("rollouts", digests=(bytes(32),))))),
-        (PLACE, _framed(b"x")),
-        (HOP, b"\x02\x08\x00"),
-    ]
+    wanted = (
+        Request("recent", swarm=hostile.swarm, count=64), Request("manifest", digests=(hostile.swarm,)),
+        Request("rollouts", digests=(bytes(32),)),
+    )  # fmt: skip
+    pulls = [(PULL, _framed(encode_request(request))) for request in wanted]
+    ways = [(PEERS, _framed(peers)), *pulls, (PLACE, _framed(b"x")), (HOP, b"\x02\x08\x00")]
 
     async def act(peer: Neighbour) -> None:
         with contextlib.suppress(Exception):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -35,7 +34,7 @@ from sapo_edge.tasks.source import TaskSource
 from tests.models import SHAPES, write_model
 from tests.swarm.lines import LineProcess
 from tests.swarm.member.hostile import HostilePeer, letters, plain_tasks
-from tests.swarm.member.members import make_member
+from tests.swarm.member.members import free_port, make_member
 from tests.swarm.namespaces import Namespaces, NotPermittedError, ip, name, permitted
 from tests.waiting import wait_until
 
@@ -63,11 +62,6 @@ CROWDS_MACHINE = ("127.0.0.4",)
 machine: the honest peer has its own."""
 GROWTH = 16 * 1024 * 1024
 """Bytes by which an attack may make the node grow."""
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 class RunningNode:
@@ -378,8 +372,7 @@ def test_a_thousand_identities_of_one_machine(lab: Lab) -> None:
 
 def test_kill_9_of_a_peer_in_mid_transfer(lab: Lab) -> None:
     with lab.attacked():
-        large = lab.honest.large()
-        failed = lab.node.counted("pulls failed")
+        large, failed = lab.honest.large(), lab.node.counted("pulls failed")
         lab.killer.begin("die_in_transfer", digest=lab.honest.record(large).digest.hex())
         assert lab.killer.process.wait(PATIENCE) == -signal.SIGKILL
         wait_until(lambda: lab.node.counted("pulls failed") > failed)
@@ -401,9 +394,12 @@ def test_kill_9_of_the_node_in_mid_transfer(lab: Lab) -> None:
     assert lab.node.status()["swarm"]["faults"] == {}
 
 
+Cable = tuple[str, str, Callable[[str], None]]
+"""A network namespace, the address of its only interface, and a function that sets it "up" or "down"."""
+
+
 @pytest.fixture
-def cable(tmp_path: Path) -> Iterator[tuple[str, str, Callable[[str], None]]]:
-    """A network namespace, the address of its only interface, and a function that sets it "up" or "down"."""
+def cable() -> Iterator[Cable]:
     number, device = os.getpid() % 60, f"sapo{os.getpid()}"
     space, address = name("loss"), f"198.51.100.{4 * number + 2}"
     # The interface of this side goes with its other end.
@@ -421,9 +417,7 @@ def cable(tmp_path: Path) -> Iterator[tuple[str, str, Callable[[str], None]]]:
         yield space, address, lambda state: ip("-n", space, "link", "set", "eth0", state)
 
 
-def test_the_network_is_lost_and_returns(
-    tmp_path: Path, source: TaskSource, cable: tuple[str, str, Callable[[str], None]]
-) -> None:
+def test_the_network_is_lost_and_returns(tmp_path: Path, source: TaskSource, cable: Cable) -> None:
     space, address, set_cable = cable
     port = free_port()
     with ExitStack() as stack:

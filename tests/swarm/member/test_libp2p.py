@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,6 +20,7 @@ from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.transport import SwarmError
 from tests.defences.defence import fails_without
 from tests.swarm.member.member_processes import MemberProcess
+from tests.swarm.member.members import free_port
 from tests.swarm.member.network_faults import trial
 from tests.swarm.namespaces import NotPermittedError
 
@@ -28,8 +28,7 @@ from tests.swarm.namespaces import NotPermittedError
 @contextmanager
 def members(*options: dict[str, Any]) -> Iterator[list[MemberProcess]]:
     """Members that all dial the first one, and are connected."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     first = f"/ip4/127.0.0.1/tcp/{port}/p2p/{Identity(bytes([1]) * 32).peer_id}"
     with ExitStack() as stack:
         started = []
@@ -101,8 +100,7 @@ def test_a_failed_host_restarts_under_the_same_name_with_a_notice(what: str, pai
     one.tell("fall", what=what)
     status = one.until(lambda status: status["restarts"] > restarts and status["state"] == "connected", 30)
     assert status["faults"]["host"] == status["restarts"] == restarts + 1 and address in status["addresses"]
-    told = "error in its host (LookupError)"
-    one.first(lambda line: told in line.get("notice", ""))
+    one.first(lambda line: "error in its host (LookupError)" in line.get("notice", ""))
     two.gets(one, one.publish())
 
 

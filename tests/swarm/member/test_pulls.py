@@ -140,8 +140,7 @@ class Client:
         self.asked: list[tuple[str, tuple[bytes, ...]]] = []
         self.proven: set[str] = set()
         self.looks = 0
-        meter = Meter(0, download, self.member.tally)
-        self.puller = Puller(FakeHost(), self.member, meter, self._look, self._receive)
+        self.puller = Puller(FakeHost(), self.member, Meter(0, download, self.member.tally), self._look, self._receive)
         monkeypatch.setattr(module, "request", self._request)
         monkeypatch.setattr(self.member.admission.reputation, "is_established", self.proven.__contains__)
 

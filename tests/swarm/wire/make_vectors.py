@@ -36,26 +36,17 @@ ROLLOUTS = {
     "smallest": Rollout(TaskRef("", "", 0, 0), "", "", (Answer("", False),), ONE.peer_id, 0, 0, 0.0),
     "usual": Rollout(
         TaskRef("sums", "0.1.25", 1234567890123456789, 42),
-        "State the final answer to the following arithmetic problem: 3 + 4 =",
-        "7",
+        "State the final answer to the following arithmetic problem: 3 + 4 =", "7",
         (Answer("<answer>7</answer>", True), Answer("Let me think. 3 + 4 is", False)),
-        TWO.peer_id,
-        17,
-        301,
-        1763712345.25,
+        TWO.peer_id, 17, 301, 1763712345.25,
     ),
     "largest integers, all of Unicode": Rollout(
         TaskRef("ä", "\N{SNOWMAN}", MAX_INTEGER, MAX_INTEGER),
-        "NUL \0, \N{PILE OF POO}, \N{COMBINING ACUTE ACCENT}",
-        "\U0010ffff",
+        "NUL \0, \N{PILE OF POO}, \N{COMBINING ACUTE ACCENT}", "\U0010ffff",
         tuple(Answer(str(number), number % 2 == 0) for number in range(32)),
-        TWO.peer_id,
-        MAX_INTEGER,
-        MAX_INTEGER,
-        137438953471.5,
+        TWO.peer_id, MAX_INTEGER, MAX_INTEGER, 137438953471.5,
     ),
-}
-
+}  # fmt: skip
 CODES = (((7, ("guitar", "revolver")), (1, 2)), ((999, ("aardvark", "aardvark")), (ORDER - 1, 2**250 + 3)))
 
 
@@ -111,25 +102,21 @@ def _code(code: Code, inviter_scalar: int, joiner_scalar: int) -> dict[str, str]
 
 
 def rollout_fields(rollout: Rollout) -> dict[str, Any]:
+    ref = rollout.ref
     return {
-        "author": rollout.author,
-        "round": str(rollout.round),
-        "sequence": str(rollout.sequence),
-        "time": rollout.time,
-        "task": {
-            "entry": rollout.ref.entry,
-            "version": rollout.ref.version,
-            "seed": str(rollout.ref.seed),
-            "index": str(rollout.ref.index),
-        },
-        "question": rollout.question,
-        "ground_truth": rollout.ground_truth,
+        "author": rollout.author, "round": str(rollout.round), "sequence": str(rollout.sequence), "time": rollout.time,
+        "task": {"entry": ref.entry, "version": ref.version, "seed": str(ref.seed), "index": str(ref.index)},
+        "question": rollout.question, "ground_truth": rollout.ground_truth,
         "answers": [[answer.text, answer.ended] for answer in rollout.answers],
-    }
+    }  # fmt: skip
+
+
+def _author(rollout: Rollout) -> Identity:
+    return ONE if rollout.author == ONE.peer_id else TWO
 
 
 def _record(rollout: Rollout) -> RawRecord:
-    return sign_rollout(rollout, SWARM, ONE if rollout.author == ONE.peer_id else TWO).record
+    return sign_rollout(rollout, SWARM, _author(rollout)).record
 
 
 def _rollouts() -> list[dict[str, Any]]:
@@ -145,18 +132,12 @@ def _rollouts() -> list[dict[str, Any]]:
 
 
 def _rollout(name: str, rollout: Rollout, record: RawRecord, canonical: bool) -> dict[str, Any]:
+    """Canonical: encoding the fields gives exactly the body."""
     return {
-        "name": name,
-        # Whether encoding the fields gives exactly the body.
-        "canonical": canonical,
-        "secret": (ONE if rollout.author == ONE.peer_id else TWO).secret.hex(),
-        "swarm": SWARM.hex(),
-        "rollout": rollout_fields(rollout),
-        "body": record.body.hex(),
-        "digest": record.digest.hex(),
-        "signed": (CONTEXT + record.body).hex(),
-        "signature": record.signature.hex(),
-    }
+        "name": name, "canonical": canonical, "secret": _author(rollout).secret.hex(), "swarm": SWARM.hex(),
+        "rollout": rollout_fields(rollout), "body": record.body.hex(), "digest": record.digest.hex(),
+        "signed": (CONTEXT + record.body).hex(), "signature": record.signature.hex(),
+    }  # fmt: skip
 
 
 def _body(extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -180,12 +161,11 @@ def _hex_pairs(records: list[RawRecord]) -> list[dict[str, str]]:
 def _messages() -> list[dict[str, Any]]:
     usual = _record(ROLLOUTS["usual"])
     digests = [_record(rollout).digest for rollout in ROLLOUTS.values()]
-    cases: list[tuple[str, list[RawRecord], list[bytes], dict[str, Any]]] = [
-        ("nothing", [], [], {}),
-        ("a rollout and three announcements", [usual], digests, {}),
-        ("announcements alone, and a field of a later version", [], digests[:1], {"later": {"a": [1, 2]}}),
+    return [
+        _message("nothing", [], [], {}),
+        _message("a rollout and three announcements", [usual], digests, {}),
+        _message("announcements alone, and a field of a later version", [], digests[:1], {"later": {"a": [1, 2]}}),
     ]
-    return [_message(*case) for case in cases]
 
 
 def _message(name: str, records: list[RawRecord], announced: list[bytes], extra: dict[str, Any]) -> dict[str, Any]:
@@ -371,15 +351,12 @@ def _invalid_frames() -> list[dict[str, Any]]:
         "a piece of an unknown format": {"v": 1, "questions": b"\2?"},
         "another version": {"v": 2, "rollouts": []},
     }
+    groups = (("request", requests), ("response", responses))
+    cases = [(name, kind, fields) for kind, group in groups for name, fields in group.items()]
+    reasons = {1: "shape", 2: "version"}
     return [
-        {
-            "name": name,
-            "kind": kind,
-            "data": msgpack.packb(fields).hex(),
-            "reason": "version" if fields["v"] == 2 else "shape",
-        }
-        for kind, cases in (("request", requests), ("response", responses))
-        for name, fields in cases.items()
+        {"name": name, "kind": kind, "data": msgpack.packb(fields).hex(), "reason": reasons[fields["v"]]}
+        for name, kind, fields in cases
     ]
 
 

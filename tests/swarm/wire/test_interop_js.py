@@ -73,7 +73,6 @@ def test_a_js_peer_receives_verifies_and_sends(node: str) -> None:
             wait_until(lambda: len(inbox) == 2 and len(said("rollout")) == 3)
             wait_until(lambda: transport.status().peers)
             status = transport.status()
-
     # The peer received and verified this node's rollouts in each of the three ways.
     received = {line["way"]: line for line in said("rollout")}
     shown = {way: rollout_fields(own) for way, own in ours.items()}
