@@ -141,24 +141,21 @@ def test_what_other_commands_name_exists(document: Path) -> None:
     assert not [name for name in named if name and name not in EXTRAS]
 
 
-@pytest.mark.parametrize(
-    ("line", "wrong"),
-    [
-        ("sapo frobnicate", "frobnicate"),
-        ("sapo swarm creat", "creat"),
-        ("sapo run --solos", "--solos"),
-        ("sudo -u sapo sapo --home /data run --rounds many", "many"),
-        ("echo 1 | sapo chat --temperature hot", "hot"),
-        ("sapo export --to merged", "directory"),
-        ("sapo export my-model && true", "to"),
-        ("sapo export --to onnx my-model", "onnx"),
-        ("sapo run --role teacher", "role"),
-        ("sapo run --set own=none", "own"),
-        ("sapo config set ports 4001", "ports"),
-        ("sapo config set port high", "port"),
-        ("sapo status now", "too much"),
-    ],
-)
+@pytest.mark.parametrize(("line", "wrong"), [
+    ("sapo frobnicate", "frobnicate"),
+    ("sapo swarm creat", "creat"),
+    ("sapo run --solos", "--solos"),
+    ("sudo -u sapo sapo --home /data run --rounds many", "many"),
+    ("echo 1 | sapo chat --temperature hot", "hot"),
+    ("sapo export --to merged", "directory"),
+    ("sapo export my-model && true", "to"),
+    ("sapo export --to onnx my-model", "onnx"),
+    ("sapo run --role teacher", "role"),
+    ("sapo run --set own=none", "own"),
+    ("sapo config set ports 4001", "ports"),
+    ("sapo config set port high", "port"),
+    ("sapo status now", "too much"),
+])  # fmt: skip
 def test_a_command_that_is_not_understood_is_found(line: str, wrong: str) -> None:
     ((_, found),) = [(words, problem(words, is_whole=True)) for words in typed(line)]
     assert wrong in found

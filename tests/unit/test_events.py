@@ -77,22 +77,18 @@ def changed(**fields: object) -> str:
     return json.dumps({**as_dict(ROUND), **fields})
 
 
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        (("", "{", "[]", "null", "[" * 100_000), None),
-        ((changed(v=2), changed(v=None)), "version"),
-        ((changed(event="unheard"), changed(event=["round"])), "there is no event"),
-        ((changed(round="3"), changed(round=True), changed(round=None)), "round.round"),
-        ((changed(time="now"),), "round.time"),
-        ((changed(reward_own="high"), changed(reward_own=10**400)), "round.reward_own"),
-        ((changed(statistics=[]),), "round.statistics"),
-        ((changed(statistics={"loss": "low"}),), "round.statistics"),
-        (('{"v":1,"time":1,"event":"notice","text":""}',), "lacks level"),
-        (('{"v":1,"time":1,"event":"notice","level":"loud","text":""}',), "info, warning, error"),
-    ],
-    ids=lambda value: None if isinstance(value, tuple) else value or "text",
-)
+@pytest.mark.parametrize(("texts", "message"), [
+    (("", "{", "[]", "null", "[" * 100_000), None),
+    ((changed(v=2), changed(v=None)), "version"),
+    ((changed(event="unheard"), changed(event=["round"])), "there is no event"),
+    ((changed(round="3"), changed(round=True), changed(round=None)), "round.round"),
+    ((changed(time="now"),), "round.time"),
+    ((changed(reward_own="high"), changed(reward_own=10**400)), "round.reward_own"),
+    ((changed(statistics=[]),), "round.statistics"),
+    ((changed(statistics={"loss": "low"}),), "round.statistics"),
+    (('{"v":1,"time":1,"event":"notice","text":""}',), "lacks level"),
+    (('{"v":1,"time":1,"event":"notice","level":"loud","text":""}',), "info, warning, error"),
+], ids=lambda value: None if isinstance(value, tuple) else value or "text")  # fmt: skip
 def test_an_invalid_event_is_rejected(texts: tuple[str, ...], message: str | None) -> None:
     for text in texts:
         with pytest.raises(ValueError, match=message):

@@ -43,14 +43,11 @@ def declared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     installing._declared.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "command"),
-    [
-        ("pipx_metadata.json", "{}", "pipx inject sapo-edge "),
-        ("pyvenv.cfg", "home = /usr/bin\nuv = 0.13.9\n", "uv pip install --python {prefix} "),
-        ("pyvenv.cfg", "home = /usr/bin\n", "{python} -m pip install "),
-    ],
-)
+@pytest.mark.parametrize(("file", "text", "command"), [
+    ("pipx_metadata.json", "{}", "pipx inject sapo-edge "),
+    ("pyvenv.cfg", "home = /usr/bin\nuv = 0.13.9\n", "uv pip install --python {prefix} "),
+    ("pyvenv.cfg", "home = /usr/bin\n", "{python} -m pip install "),
+])  # fmt: skip
 def test_the_command_fits_the_installation(file: str, text: str, command: str) -> None:
     (Path(sys.prefix) / file).write_text(text)
     expected = command.format(prefix=sys.prefix, python=sys.executable) + "'trio>=0.26'"

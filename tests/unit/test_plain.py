@@ -12,14 +12,11 @@ from hypothesis import strategies as st
 from sapo_edge import plain
 
 
-@pytest.mark.parametrize(
-    ("count", "said"),
-    [
-        (0, "0 B"), (999, "999 B"), (999.7, "1.0 kB"), (1000, "1.0 kB"), (1249, "1.2 kB"), (999_949, "999.9 kB"),
-        (999_950, "1.0 MB"), (3_400_000, "3.4 MB"), (2e9, "2.0 GB"),
-        (999.96e9, "1 TB"), (1e15, "1000 TB"), (1e30, "9999 TB"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("count", "said"), [
+    (0, "0 B"), (999, "999 B"), (999.7, "1.0 kB"), (1000, "1.0 kB"), (1249, "1.2 kB"), (999_949, "999.9 kB"),
+    (999_950, "1.0 MB"), (3_400_000, "3.4 MB"), (2e9, "2.0 GB"),
+    (999.96e9, "1 TB"), (1e15, "1000 TB"), (1e30, "9999 TB"),
+])  # fmt: skip
 def test_bytes(count: float, said: str) -> None:
     assert plain.size(count) == said
 
@@ -86,18 +83,15 @@ def test_a_line_is_wrapped_without_breaking_a_digest() -> None:
     assert all(len(row) <= plain.WIDTH for row in wrapped if digest not in row)
 
 
-@pytest.mark.parametrize(
-    ("texts", "shown"),
-    [
-        (["these numbers: 10, 14. Give it.", "these numbers: 4, 8. Give it."], ["…10, 14.…", "…4, 8.…"]),
-        (["Calculate 29 - 68 =", "Calculate 25 + 68 ="], ["…29 -…", "…25 +…"]),
-        (["State it: 56 + 65 =", "State it: 8 - 2 ="], ["…56 + 65…", "…8 - 2…"]),
-        (["one text"], ["one text"]),
-        (["the same", "the same"], ["the same", "the same"]),
-        (["a b", "a b c"], ["…b", "…b c"]),
-        (["nothing", "alike"], ["nothing", "alike"]),
-    ],
-)
+@pytest.mark.parametrize(("texts", "shown"), [
+    (["these numbers: 10, 14. Give it.", "these numbers: 4, 8. Give it."], ["…10, 14.…", "…4, 8.…"]),
+    (["Calculate 29 - 68 =", "Calculate 25 + 68 ="], ["…29 -…", "…25 +…"]),
+    (["State it: 56 + 65 =", "State it: 8 - 2 ="], ["…56 + 65…", "…8 - 2…"]),
+    (["one text"], ["one text"]),
+    (["the same", "the same"], ["the same", "the same"]),
+    (["a b", "a b c"], ["…b", "…b c"]),
+    (["nothing", "alike"], ["nothing", "alike"]),
+])  # fmt: skip
 def test_of_similar_texts_the_distinctive_part_is_shown(texts: list[str], shown: list[str]) -> None:
     ends = plain.shared_ends(texts)
     assert [plain.without_ends(text, ends) for text in texts] == shown

@@ -60,18 +60,15 @@ def test_selection_is_a_function_of_its_random_generator_and_fractions_hold_on_a
     assert set(counts) == {0, 1} and abs(statistics.mean(counts) - 0.25) < 0.03
 
 
-@pytest.mark.parametrize(
-    ("others", "received", "share"),
-    [
-        (32, BUDGET, 2.0),
-        (FEW, 0, 4.0 * CORRECTION),
-        (FEW + 1, 0, BUDGET / (FEW + 1)),
-        (32, 10**6, 2.0 / CORRECTION),
-        (32, BUDGET * 4 // 3, 1.5),
-        (1e9, 10**9, BUDGET / LARGEST_SWARM),
-        (0, 10**9, math.inf),
-    ],
-)
+@pytest.mark.parametrize(("others", "received", "share"), [
+    (32, BUDGET, 2.0),
+    (FEW, 0, 4.0 * CORRECTION),
+    (FEW + 1, 0, BUDGET / (FEW + 1)),
+    (32, 10**6, 2.0 / CORRECTION),
+    (32, BUDGET * 4 // 3, 1.5),
+    (1e9, 10**9, BUDGET / LARGEST_SWARM),
+    (0, 10**9, math.inf),
+])  # fmt: skip
 def test_the_share_is_the_budget_by_authors_corrected_by_the_inbound_rate(
     others: float, received: int, share: float
 ) -> None:

@@ -135,26 +135,23 @@ def account(**changes: Any) -> Account:
     return Account(**(values | changes))
 
 
-@pytest.mark.parametrize(
-    ("changes", "problem"),
-    [
-        ({"rounds": [1, 3]}, "the journal lacks rounds [2]"),
-        ({"events": [*life(0, 1, 2), *life(1, 2, 3)]}, "a life began at round 1, and 2 was saved"),
-        ({"events": life(0, 1, 3)}, "round 3 follows 1"),
-        ({"checkpoint": 2}, "the newest checkpoint is of round 2, and the newest round 3"),
-        ({"checkpoint": None}, "the newest checkpoint is of round None, and the newest round 3"),
-        ({"events": life(0, 1, 2, 3, 4)}, "the journal ends at round 3, and 4 was saved"),
-        ({"kept": {2: (1, ["a"]), 3: (1, ["a"])}}, "rollout a was trained on 2 times"),
-        ({"kept": {3: (2, ["b"])}}, "round 3 counts 2 rollouts of others, and has 1"),
-        ({"sequences": [1, 2, 2]}, "sequence number 2 was used 2 times"),
-        ({"ends": [(0, 1)]}, "life 1 ended with 1 after signal 0"),
-        ({"ends": [(signal.SIGTERM, None)]}, "life 1 ended with None after signal 15"),
-        ({"faults": ["stderr: Traceback (most recent call last):"]}, "stderr: Traceback (most recent call last):"),
-        ({"damaged": ["the saved pool is damaged"]}, "the saved pool is damaged"),
-        ({"events": [*life(0, 1, 2, 3), SURVIVED]}, SURVIVED["text"]),
-        (ALONE, "in 30 rounds it trained on nothing of others"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "problem"), [
+    ({"rounds": [1, 3]}, "the journal lacks rounds [2]"),
+    ({"events": [*life(0, 1, 2), *life(1, 2, 3)]}, "a life began at round 1, and 2 was saved"),
+    ({"events": life(0, 1, 3)}, "round 3 follows 1"),
+    ({"checkpoint": 2}, "the newest checkpoint is of round 2, and the newest round 3"),
+    ({"checkpoint": None}, "the newest checkpoint is of round None, and the newest round 3"),
+    ({"events": life(0, 1, 2, 3, 4)}, "the journal ends at round 3, and 4 was saved"),
+    ({"kept": {2: (1, ["a"]), 3: (1, ["a"])}}, "rollout a was trained on 2 times"),
+    ({"kept": {3: (2, ["b"])}}, "round 3 counts 2 rollouts of others, and has 1"),
+    ({"sequences": [1, 2, 2]}, "sequence number 2 was used 2 times"),
+    ({"ends": [(0, 1)]}, "life 1 ended with 1 after signal 0"),
+    ({"ends": [(signal.SIGTERM, None)]}, "life 1 ended with None after signal 15"),
+    ({"faults": ["stderr: Traceback (most recent call last):"]}, "stderr: Traceback (most recent call last):"),
+    ({"damaged": ["the saved pool is damaged"]}, "the saved pool is damaged"),
+    ({"events": [*life(0, 1, 2, 3), SURVIVED]}, SURVIVED["text"]),
+    (ALONE, "in 30 rounds it trained on nothing of others"),
+])  # fmt: skip
 def test_what_is_lost_or_counted_twice_is_found(changes: dict[str, Any], problem: str) -> None:
     assert account().problems() == account(**ALONE | {"kept": {20: (1, ["a"]), 30: (0, [])}}).problems() == []
     assert account(**changes).problems() == [f"n1: {problem}"]

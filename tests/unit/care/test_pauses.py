@@ -235,15 +235,12 @@ def test_a_pause_by_the_user_never_ends_by_itself(
     assert machine.wait(60) == ("asked to pause", text)
 
 
-@pytest.mark.parametrize(
-    ("begin", "off"),
-    [
-        (unplug, {"on_battery": "run"}),
-        (heat, {"max_temperature": 0}),
-        (crowd, {"busy": 0}),
-        (night, {"quiet_hours": ""}),
-    ],
-)
+@pytest.mark.parametrize(("begin", "off"), [
+    (unplug, {"on_battery": "run"}),
+    (heat, {"max_temperature": 0}),
+    (crowd, {"busy": 0}),
+    (night, {"quiet_hours": ""}),
+])  # fmt: skip
 def test_settings_take_effect_while_the_node_runs(
     machine: Machine, begin: Callable[[Machine], None], off: dict[str, object]
 ) -> None:

@@ -49,28 +49,22 @@ def test_the_first_layer_wins_and_each_value_has_its_source(tmp_path: Path) -> N
     assert ("own", 5, "flag", SETTINGS["own"].explanation) in resolved.rows()
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("on_battery", ("pause", "run")), ("max_temperature", ("0", "40", "120")), ("busy", ("0", "1", "90")),
-        ("quiet_hours", ("22:00-07:00", "9:30 - 17:00", "  ")), ("nice", ("0", "19")), ("learning_rate", ("3e-4",)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "values"), [
+    ("on_battery", ("pause", "run")), ("max_temperature", ("0", "40", "120")), ("busy", ("0", "1", "90")),
+    ("quiet_hours", ("22:00-07:00", "9:30 - 17:00", "  ")), ("nice", ("0", "19")), ("learning_rate", ("3e-4",)),
+])  # fmt: skip
 def test_allowed_values_are_accepted(name: str, values: tuple[str, ...]) -> None:
     for value in values:
         assert resolve({name: value}, environ={}).sources[name] == "flag"
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("own", ("0", "257", "8.5", "many")), ("answers", ("1",)), ("temperature", ("nan", "0")),
-        ("learning_rate", ("0", "inf", "-2e-4", "1")), ("backend", ("cuda",)), ("seed", ("-1", str(2**63))),
-        ("rounds", ("9" * 5000,)), ("model", ("a\x00b",)), ("on_battery", ("stop",)), ("busy", ("91", "-1")),
-        ("max_temperature", ("39", "-5", "121", "hot")), ("nice", ("20", "-1")),
-        ("quiet_hours", ("22-7", "22:00-24:00", "07:00-07:00")),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "values"), [
+    ("own", ("0", "257", "8.5", "many")), ("answers", ("1",)), ("temperature", ("nan", "0")),
+    ("learning_rate", ("0", "inf", "-2e-4", "1")), ("backend", ("cuda",)), ("seed", ("-1", str(2**63))),
+    ("rounds", ("9" * 5000,)), ("model", ("a\x00b",)), ("on_battery", ("stop",)), ("busy", ("91", "-1")),
+    ("max_temperature", ("39", "-5", "121", "hot")), ("nice", ("20", "-1")),
+    ("quiet_hours", ("22-7", "22:00-24:00", "07:00-07:00")),
+])  # fmt: skip
 def test_rejected_values_are_named_with_what_is_allowed_and_their_source(name: str, values: tuple[str, ...]) -> None:
     variable = f"SAPO_EDGE_{name.upper()}"
     for value in values:

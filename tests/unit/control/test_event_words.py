@@ -33,10 +33,7 @@ SENTENCES: list[tuple[events.Event, str]] = [
     (BEFORE, "held-out before training: 0.04 (4 of 100, 95 % 0.02 to 0.10)"),
     (AFTER, "held-out after round 10: 0.19 (19 of 100, 95 % 0.13 to 0.28)"),
     (replace(AFTER, split="validation"), "held-out validation after round 10: 0.19 (19 of 100, 95 % 0.13 to 0.28)"),
-    (
-        COMPARED,
-        "held-out test: base 0.04, adapter of round 40 0.60 (200 questions); gain +0.56 (95 % +0.49 to +0.63)",
-    ),
+    (COMPARED, "held-out test: base 0.04, adapter of round 40 0.60 (200 questions); gain +0.56 (95 % +0.49 to +0.63)"),
     (
         replace(FEW, base_examples=6),
         "held-out test: base 0.75 (shown 6 more worked examples), adapter of round 40 0.75 (4 questions); too few "

@@ -156,14 +156,11 @@ def test_a_save_is_finished_before_the_process_ends(
     assert saved_rounds(state) == [2]
 
 
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [
-        (be_killed, "a worker process was ended; run the same command again"),
-        (find_the_disk_full, "the disk of .* is full; free some space on it, or use --to"),
-        (refuse, "it can't be run; run another one"),
-    ],
-)
+@pytest.mark.parametrize(("target", "message"), [
+    (be_killed, "a worker process was ended; run the same command again"),
+    (find_the_disk_full, "the disk of .* is full; free some space on it, or use --to"),
+    (refuse, "it can't be run; run another one"),
+])  # fmt: skip
 def test_a_worker_that_fails_ends_the_run_with_its_reason(
     plan: Plan, tmp_path: Path, small_workers: Path, monkeypatch: pytest.MonkeyPatch, target: Any, message: str
 ) -> None:

@@ -151,16 +151,13 @@ def test_an_interval_is_the_same_each_time() -> None:
     assert estimate.t_low == pytest.approx(0.0446, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "verdict"),
-    [
-        (0.01, 0.1, "above"),
-        (-0.1, -0.01, "below"),
-        (-0.1, 0.1, "not told apart"),
-        (0.0, 0.1, "not told apart"),
-        (None, None, "no interval"),
-    ],
-)
+@pytest.mark.parametrize(("low", "high", "verdict"), [
+    (0.01, 0.1, "above"),
+    (-0.1, -0.01, "below"),
+    (-0.1, 0.1, "not told apart"),
+    (0.0, 0.1, "not told apart"),
+    (None, None, "no interval"),
+])  # fmt: skip
 def test_verdicts_come_from_the_interval(low: float | None, high: float | None, verdict: str) -> None:
     assert Estimate(0.05, low, high, 10).verdict == verdict
 

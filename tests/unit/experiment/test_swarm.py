@@ -181,16 +181,13 @@ def test_frozen_members_generate_and_never_learn(models: Shelves) -> None:
     assert any(row.taken for row in record.rounds)
 
 
-@pytest.mark.parametrize(
-    ("name", "authors"),
-    [
-        ("4/0", set()),
-        ("2/2", {"node-0", "node-1", "node-2"}),
-        ("generators", {"node-0", "node-1", "node-2", "frozen-3", "frozen-4"}),
-        ("frozen", {"frozen-3", "frozen-4"}),
-        ("flood", {"node-0", "node-1", "hostile-0"}),
-    ],
-)
+@pytest.mark.parametrize(("name", "authors"), [
+    ("4/0", set()),
+    ("2/2", {"node-0", "node-1", "node-2"}),
+    ("generators", {"node-0", "node-1", "node-2", "frozen-3", "frozen-4"}),
+    ("frozen", {"frozen-3", "frozen-4"}),
+    ("flood", {"node-0", "node-1", "hostile-0"}),
+])  # fmt: skip
 def test_an_arm_offers_its_learners_the_rollouts_it_names(
     models: Shelves, monkeypatch: pytest.MonkeyPatch, name: str, authors: set[str]
 ) -> None:

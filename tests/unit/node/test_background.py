@@ -51,21 +51,18 @@ def leave(paths: Paths, *logged: Event | str, output: str = "", earlier: Event |
     paths.background_output.write_text(output)
 
 
-@pytest.mark.parametrize(
-    ("logged", "output", "reason", "expected"),
-    [
-        ((STARTED, DONE), "", "all 3 rounds are done", True),
-        ((STARTED,), "", NO_MESSAGE, False),
-        ((), "loading\nsapo: no model is installed; install one\n", "no model is installed; install one", False),
-        ((STARTED,), "sapo: the disk is full; free some\n", "the disk is full; free some", False),
-        ((STARTED,), "Fatal Python error: Segmentation fault\n\nThread 0x1:\n",
-         "crashed in native code (Segmentation fault)", False),
-        ((STARTED,), "Traceback (most recent call last):\n  x\nValueError: odd\n",
-         "a bug in the program: ValueError: odd", False),
-        ((STARTED, DONE, NodeStarted(model="m", backend="b", time=NOW + 30)), "", NO_MESSAGE, False),
-        (("no event", "{}", "[]", '{"event": []}', "{broken", STARTED, DONE), "\xff", DONE.reason, True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("logged", "output", "reason", "expected"), [
+    ((STARTED, DONE), "", "all 3 rounds are done", True),
+    ((STARTED,), "", NO_MESSAGE, False),
+    ((), "loading\nsapo: no model is installed; install one\n", "no model is installed; install one", False),
+    ((STARTED,), "sapo: the disk is full; free some\n", "the disk is full; free some", False),
+    ((STARTED,), "Fatal Python error: Segmentation fault\n\nThread 0x1:\n",
+     "crashed in native code (Segmentation fault)", False),
+    ((STARTED,), "Traceback (most recent call last):\n  x\nValueError: odd\n",
+     "a bug in the program: ValueError: odd", False),
+    ((STARTED, DONE, NodeStarted(model="m", backend="b", time=NOW + 30)), "", NO_MESSAGE, False),
+    (("no event", "{}", "[]", '{"event": []}', "{broken", STARTED, DONE), "\xff", DONE.reason, True),
+])  # fmt: skip
 def test_log_and_output_tell_how_it_ended(
     paths: Paths, logged: tuple[Event | str, ...], output: str, reason: str, expected: bool
 ) -> None:

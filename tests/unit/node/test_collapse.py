@@ -36,17 +36,13 @@ def rounds(*figures: tuple[float, int]) -> list[RoundFinished]:
     ]
 
 
-@pytest.mark.parametrize(
-    "figures",
-    [
-        [(0.5, 4)] * 10,
-        [(0.5, 4)] * 3 + [(0.2, 3)] * 3,
-        [(0.01, 1)] * 5 + [(0.0, 0)] * 3,
-        [(0.5, 4)] * 3 + [(1.0, 0)] * 3,
-        [(0.5, 4), (0.0, 0), (0.0, 0), (0.0, 0)],
-    ],
-    ids=["steady", "harder questions", "nothing to lose", "all right", "too few rounds"],
-)
+@pytest.mark.parametrize("figures", [
+    [(0.5, 4)] * 10,
+    [(0.5, 4)] * 3 + [(0.2, 3)] * 3,
+    [(0.01, 1)] * 5 + [(0.0, 0)] * 3,
+    [(0.5, 4)] * 3 + [(1.0, 0)] * 3,
+    [(0.5, 4), (0.0, 0), (0.0, 0), (0.0, 0)],
+], ids=["steady", "harder questions", "nothing to lose", "all right", "too few rounds"])  # fmt: skip
 def test_what_is_no_collapse(figures: list[tuple[float, int]]) -> None:
     assert collapsed(rounds(*figures)) is None
 

@@ -205,29 +205,26 @@ def outside(name: str) -> Callable[[dict[str, Any]], object]:
     'record.get("program"), record.get("time")',
 )
 @fails_without("state/archive.py", "if (size, digest.hexdigest()) != expected:")
-@pytest.mark.parametrize(
-    "change",
-    [
-        *map(outside, ["../x", "/etc/x", "state/../../x", "state/identity/../../x", "state\\identity", "C:/x"]),
-        *map(outside, ["state/runs/x", "state/runs/x/identity", "state/runs/../journal/journal.sqlite"]),
-        *map(outside, ["state/journal/x", "state/runs/.x/pool", "state/runs", "state/runs/x/journal/other"]),
-        *map(outside, ["state", "state/x", "state/lock", "state/runs/x/checkpoints/.x", "config/other.toml", ""]),
-        outside("state/manifests/../../../../x"),
-        outside("state/runs/x/checkpoints/" + "a/" * 9 + "b"),
-        lambda record: record.update(v="1"),
-        lambda record: record.update(program=7),
-        lambda record: record.update(time="1"),
-        lambda record: record.update(files={}),
-        lambda record: record.update(files=[]),
-        lambda record: record["files"]["state/identity"].__setitem__(0, -1),
-        lambda record: record["files"]["state/identity"].__setitem__(0, 64),
-        lambda record: record["files"]["state/identity"].__setitem__(1, "00" * 32),
-        lambda record: record["files"]["state/identity"].append(1),
-        lambda record: record["files"].update({"state/manifests/missing": [1, "00"]}),
-        lambda record: record["files"]["config/config.toml"].__setitem__(0, 2**40),
-        lambda record: record["files"]["config/config.toml"].__setitem__(0, 10**400),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("change", [
+    *map(outside, ["../x", "/etc/x", "state/../../x", "state/identity/../../x", "state\\identity", "C:/x"]),
+    *map(outside, ["state/runs/x", "state/runs/x/identity", "state/runs/../journal/journal.sqlite"]),
+    *map(outside, ["state/journal/x", "state/runs/.x/pool", "state/runs", "state/runs/x/journal/other"]),
+    *map(outside, ["state", "state/x", "state/lock", "state/runs/x/checkpoints/.x", "config/other.toml", ""]),
+    outside("state/manifests/../../../../x"),
+    outside("state/runs/x/checkpoints/" + "a/" * 9 + "b"),
+    lambda record: record.update(v="1"),
+    lambda record: record.update(program=7),
+    lambda record: record.update(time="1"),
+    lambda record: record.update(files={}),
+    lambda record: record.update(files=[]),
+    lambda record: record["files"]["state/identity"].__setitem__(0, -1),
+    lambda record: record["files"]["state/identity"].__setitem__(0, 64),
+    lambda record: record["files"]["state/identity"].__setitem__(1, "00" * 32),
+    lambda record: record["files"]["state/identity"].append(1),
+    lambda record: record["files"].update({"state/manifests/missing": [1, "00"]}),
+    lambda record: record["files"]["config/config.toml"].__setitem__(0, 2**40),
+    lambda record: record["files"]["config/config.toml"].__setitem__(0, 10**400),
+])  # fmt: skip
 def test_what_is_not_a_backup_changes_nothing(
     file: Path, target: Paths, tmp_path: Path, change: Callable[[dict[str, Any]], object]
 ) -> None:

@@ -153,16 +153,13 @@ def test_a_bit_flipped_in_the_best_checkpoint_is_noticed(checkpoints: Checkpoint
     assert checkpoints.rounds() == [1, 4], "the best complete one is kept"
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (OSError(errno.ENOSPC, "No space left on device"), StateError),
-        (RuntimeError("I/O error: No space left on device (os error 28)"), StateError),
-        (RuntimeError("something else"), RuntimeError),
-        (Cancelled(), Cancelled),
-        (KeyboardInterrupt(), KeyboardInterrupt),
-    ],
-)
+@pytest.mark.parametrize(("error", "expected"), [
+    (OSError(errno.ENOSPC, "No space left on device"), StateError),
+    (RuntimeError("I/O error: No space left on device (os error 28)"), StateError),
+    (RuntimeError("something else"), RuntimeError),
+    (Cancelled(), Cancelled),
+    (KeyboardInterrupt(), KeyboardInterrupt),
+])  # fmt: skip
 def test_a_failed_write_leaves_the_previous_one(
     checkpoints: Checkpoints, error: BaseException, expected: type[BaseException]
 ) -> None:

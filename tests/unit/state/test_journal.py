@@ -290,20 +290,17 @@ def test_a_damaged_name_that_is_not_text_is_reported_as_damage(journal: Journal)
         Journal(journal.path)
 
 
-@pytest.mark.parametrize(
-    ("change", "read"),
-    [
-        ("rounds SET event = '{\"v\":'", lambda journal: journal.rounds()),
-        ("rounds SET event = 7", lambda journal: journal.rounds()),
-        ("events SET event = 'x'", lambda journal: journal.events()),
-        ("held_out SET accuracy = 'high'", lambda journal: journal.held_out()),
-        ("rollouts SET rewards = '[1.0'", lambda journal: journal.rollouts(1)),
-        ("rollouts SET answers = '7'", lambda journal: JournalReader(journal.path).rollout(1, 0)),
-        ("rollouts SET answers = ']['", lambda journal: JournalReader(journal.path).rollouts(RolloutQuery(search="a"))),
-        ("rollouts SET seed = -1, own = 0, digest = 'ab'", lambda journal: journal.used_external(10)),
-        ("counters SET value = 'x'", lambda journal: journal.counter("sequence")),
-    ],
-)
+@pytest.mark.parametrize(("change", "read"), [
+    ("rounds SET event = '{\"v\":'", lambda journal: journal.rounds()),
+    ("rounds SET event = 7", lambda journal: journal.rounds()),
+    ("events SET event = 'x'", lambda journal: journal.events()),
+    ("held_out SET accuracy = 'high'", lambda journal: journal.held_out()),
+    ("rollouts SET rewards = '[1.0'", lambda journal: journal.rollouts(1)),
+    ("rollouts SET answers = '7'", lambda journal: JournalReader(journal.path).rollout(1, 0)),
+    ("rollouts SET answers = ']['", lambda journal: JournalReader(journal.path).rollouts(RolloutQuery(search="a"))),
+    ("rollouts SET seed = -1, own = 0, digest = 'ab'", lambda journal: journal.used_external(10)),
+    ("counters SET value = 'x'", lambda journal: journal.counter("sequence")),
+])  # fmt: skip
 def test_a_row_that_is_damaged_is_reported_as_damage(
     journal: Journal, change: str, read: Callable[[Journal], object]
 ) -> None:
