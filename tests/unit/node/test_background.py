@@ -71,7 +71,7 @@ def test_log_and_output_tell_how_it_ended(
     assert ended is not None and (ended.reason, ended.expected) == (reason, expected)
 
 
-def test_a_clock_that_is_set_back_meanwhile_changes_nothing(paths: Paths) -> None:
+def test_a_clock_that_is_set_back_changes_nothing_and_a_later_node_in_a_terminal_is_the_last(paths: Paths) -> None:
     paths.lock.write_text("4710\n")
     os.utime(paths.lock, (NOW + 3600, NOW + 3600))
     code = f"from pathlib import Path; Path({str(paths.log)!r}).open('a').close()"
@@ -84,7 +84,7 @@ def test_a_clock_that_is_set_back_meanwhile_changes_nothing(paths: Paths) -> Non
     log(paths, STARTED, DONE)
     ended = Background(paths).ended()
     assert ended is not None and ended.expected and ended.reason == DONE.reason
-    # One in a terminal, after a second change of the clock.
+    # A later one in a terminal, after a second change of the clock, is the last.
     log(paths, NodeStopped(reason="asked to stop", rounds=4, time=NOW - 7200))
     paths.lock.write_text("4711\n")
     os.utime(paths.lock, (NOW - 7200, NOW - 7200))
@@ -122,13 +122,6 @@ def test_the_last_lines_are_bounded(paths: Paths, monkeypatch: pytest.MonkeyPatc
 def test_before_the_first_node_there_is_no_output(paths: Paths) -> None:
     ended = Background(paths).ended()
     assert ended is not None and ended.expected and ended.lines == () and Background(paths).last_output() == ()
-
-
-def test_a_later_node_in_a_terminal_is_the_last(paths: Paths) -> None:
-    leave(paths, STARTED, DONE, output="sapo: an older error; repair it\n")
-    paths.lock.write_text("4711\n")
-    ended = Background(paths).ended()
-    assert ended is not None and ended.expected and ended.reason == DONE.reason
 
 
 @pytest.mark.parametrize(

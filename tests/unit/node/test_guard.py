@@ -17,11 +17,10 @@ from sapo_edge.node.guard import HALVINGS, Guard
 from sapo_edge.node.rollback import remember_used
 from sapo_edge.node.rounds import Node
 from sapo_edge.pool.pool import Pool, PoolOutcome
-from sapo_edge.rollout import Answer, Rollout
 from sapo_edge.state.store import Store
 from tests.fakes import LengthScored
 from tests.unit.node.machine import SETTINGS as PLAIN
-from tests.unit.node.machine import Machine
+from tests.unit.node.machine import Machine, offered
 
 SETTINGS = replace(PLAIN, external=4, rounds=6, held_out=40, evaluate_every=1, strategy="uniform")
 PEERS_ROLLOUTS = 60
@@ -44,13 +43,9 @@ class Trained(Machine):
         return "xx" if position == 0 and self.node.round not in self.bad else "x"
 
     def _fill(self, node: Node) -> None:
-        tasks, _ = self.source.training_tasks(99, 0, PEERS_ROLLOUTS)
-        answers = (Answer("x", True), Answer("xx", True))
-        for number, task in enumerate(tasks):
+        for number, task in enumerate(self.source.training_tasks(99, 0, PEERS_ROLLOUTS)[0]):
             # From many networks: the share of one in an update is limited.
-            author, network = f"peer {number % 10}", f"network {number % 10}"
-            rollout = Rollout(task.ref, task.question, task.ground_truth, answers, author, 1, number, 1.0)
-            node.pool.add(rollout, network)
+            node.pool.add(offered(task, f"peer {number % 10}", number), f"network {number % 10}")
 
     @property
     def external(self) -> list[tuple[int, int]]:
