@@ -26,6 +26,8 @@ from tests.allocated import memory_below
 from tests.defences.defence import fails_without
 from tests.fakes import round_event
 
+Change = Callable[[dict[str, Any]], object]
+
 
 def write_adapter(directory: Path) -> None:
     (directory / "adapter.safetensors").write_bytes(b"weights" * 1000)
@@ -175,12 +177,9 @@ def test_a_checkpoint_that_vanishes_meanwhile_is_left_out(
 
 
 def rewritten(
-    file: Path,
-    change: Callable[[dict[str, Any]], object] = lambda record: None,
-    extra: Mapping[str, bytes] = MappingProxyType({}),
-    method: int = zipfile.ZIP_STORED,
-    mode: int = 0o100600,
-) -> None:
+    file: Path, change: Change = lambda record: None, extra: Mapping[str, bytes] = MappingProxyType({}), *,
+    method: int = zipfile.ZIP_STORED, mode: int = 0o100600,
+) -> None:  # fmt: skip
     """Write an archive again with another index, further files, another compression, or files of another kind."""
     with zipfile.ZipFile(file) as old:
         content = {name: old.read(name) for name in old.namelist()}
@@ -193,7 +192,7 @@ def rewritten(
             new.writestr(info, data)
 
 
-def outside(name: str) -> Callable[[dict[str, Any]], object]:
+def outside(name: str) -> Change:
     return lambda record: record["files"].update({name: [1, "00"]})
 
 
@@ -210,8 +209,7 @@ def outside(name: str) -> Callable[[dict[str, Any]], object]:
     *map(outside, ["state/runs/x", "state/runs/x/identity", "state/runs/../journal/journal.sqlite"]),
     *map(outside, ["state/journal/x", "state/runs/.x/pool", "state/runs", "state/runs/x/journal/other"]),
     *map(outside, ["state", "state/x", "state/lock", "state/runs/x/checkpoints/.x", "config/other.toml", ""]),
-    outside("state/manifests/../../../../x"),
-    outside("state/runs/x/checkpoints/" + "a/" * 9 + "b"),
+    *map(outside, ["state/manifests/../../../../x", "state/runs/x/checkpoints/" + "a/" * 9 + "b"]),
     lambda record: record.update(v="1"),
     lambda record: record.update(program=7),
     lambda record: record.update(time="1"),
@@ -225,9 +223,7 @@ def outside(name: str) -> Callable[[dict[str, Any]], object]:
     lambda record: record["files"]["config/config.toml"].__setitem__(0, 2**40),
     lambda record: record["files"]["config/config.toml"].__setitem__(0, 10**400),
 ])  # fmt: skip
-def test_what_is_not_a_backup_changes_nothing(
-    file: Path, target: Paths, tmp_path: Path, change: Callable[[dict[str, Any]], object]
-) -> None:
+def test_what_is_not_a_backup_changes_nothing(file: Path, target: Paths, tmp_path: Path, change: Change) -> None:
     rewritten(file, change, {"../x": b"x", "state/../../x": b"x"})
     with pytest.raises(StateError, match=r"damaged|free some space"):
         restore_backup(target, file)
@@ -266,22 +262,12 @@ def bytes_changed(data: bytes) -> list[bytes]:
     def change(at: int, value: bytes) -> bytes:
         return data[:at] + value + data[at + len(value) :]
 
-    many = data[: end + 10] + b"\xff\xff" + data[end + 12 :]
-    return [
-        b"",
-        b"x" * 100,
-        data[:-1],
-        data[: len(data) // 2],
-        data + b"x",
-        long,
-        many,
-        data[: end + 12] + b"\xff" * 4 + data[end + 16 :],
-        # What the library has other errors for: a newer version, encryption, content that is cut or no deflated one.
-        change(place + 6, b"\xff"),
-        change(place + 8, b"\x01"),
-        change(place + 20, b"\x01\0\0\0"),
-        change(content, b"\xff"),
-    ]
+    cut = [b"", b"x" * 100, data[:-1], data[: len(data) // 2], data + b"x"]
+    # Too many entries, and too long a directory.
+    counted = [change(end + 10, b"\xff\xff"), change(end + 12, b"\xff" * 4)]
+    # What the library has other errors for: a newer version, encryption, content that is cut or no deflated one.
+    others = ((place + 6, b"\xff"), (place + 8, b"\x01"), (place + 20, b"\x01\0\0\0"), (content, b"\xff"))
+    return [*cut, long, *counted, *(change(*other) for other in others)]
 
 
 @fails_without("state/archive.py", ' or data.startswith(b"PK\\x06\\x07")')

@@ -64,12 +64,10 @@ def test_what_was_made_for_something_else_or_changed_is_rejected(checkpoints: Ch
         checkpoint.check_origin("other", "manifest")
     with pytest.raises(CheckpointError, match="another manifest"):
         checkpoint.check_origin("model", "other")
-    directory = checkpoints.save(state(1), write).directory
-    directory.rename(directory.with_name("round-000002"))
-    with pytest.raises(CheckpointError, match="of round 1"):
-        checkpoints.read(2)
-    with pytest.raises(CheckpointError, match="of round 1"):
-        checkpoints.load(2)
+    checkpoint.directory.rename(checkpoints.directory / "round-000002")
+    for use in (checkpoints.read, checkpoints.load):
+        with pytest.raises(CheckpointError, match="of round 1"):
+            use(2)
     path = checkpoints.save(state(1), write).directory / RECORD
     record = json.loads(path.read_text())
     record["cursor"]["index"] = 2
@@ -95,11 +93,9 @@ def test_a_damaged_checkpoint_is_skipped_and_set_aside(checkpoints: Checkpoints,
     with pytest.raises(CheckpointError, match="damaged"):
         checkpoints.load(2)
     latest = checkpoints.latest()
-    assert latest is not None and latest.round == 1
-    assert checkpoints.rounds() == [1, 2]
+    assert latest is not None and latest.round == 1 and checkpoints.rounds() == [1, 2]
     newest, (repair,) = checkpoints.recover()
-    assert newest == latest
-    assert "round-000002.damaged" in repair and "\n" not in repair
+    assert newest == latest and "round-000002.damaged" in repair and "\n" not in repair
     assert checkpoints.rounds() == [1] and (checkpoints.directory / "round-000002.damaged").is_dir()
 
 
@@ -146,8 +142,7 @@ def test_a_bit_flipped_in_the_best_checkpoint_is_noticed(checkpoints: Checkpoint
     warnings: list[str] = []
     best = checkpoints.best(warn=warnings.append)
     assert best is not None and best.round == 1
-    (warning,) = warnings
-    assert "round-000002 is damaged" in warning
+    assert len(warnings) == 1 and "round-000002 is damaged" in warnings[0]
     checkpoints.keep = 1
     checkpoints.save(state(4), write)
     assert checkpoints.rounds() == [1, 4], "the best complete one is kept"
@@ -223,13 +218,11 @@ def _save_and_count(left: int, directory: Path) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             left -= 1
 
-    def write_again(place: Path) -> None:
-        (place / "adapter.bin").write_bytes(b"again")
-
     store = Checkpoints(directory, keep=1)
     sys.addaudithook(counted)
     for round in (1, 2):
-        store.save(Checkpoint(round, "model", "manifest", 0, settings={"again": True}), write_again)
+        again = Checkpoint(round, "model", "manifest", 0, settings={"again": True})
+        store.save(again, lambda place: (place / "adapter.bin").write_bytes(b"again"))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL")

@@ -50,13 +50,11 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def test_a_round_is_stored_with_its_rollouts_as_text(journal: Journal) -> None:
-    event = finished(3)
-    journal.record(event, [scored(1), replace(scored(2), own=False)])
-    assert journal.rounds() == [event]
+    journal.record(event := finished(3), [scored(1), replace(scored(2), own=False)])
+    assert journal.rounds() == [event] and journal.last_round() == 3
     first, second = journal.rollouts(3)
     assert first == JournaledRollout(scored(1).rollout.as_text(), (1.0, 0.0), (0.7, -0.7))
     assert (second.rollout.sequence, second.own) == (2, False)
-    assert journal.last_round() == 3
     # A repeated round replaces the earlier one.
     journal.record(finished(3, loss=0.1), [scored(3)])
     assert [event.statistics["loss"] for event in journal.rounds()] == [0.1]
@@ -153,8 +151,7 @@ def test_other_events_are_bounded_and_progress_is_not_kept(journal: Journal, mon
     for number in range(5):
         journal.record(events.Notice(level="info", text=str(number)))
     assert len(journal.events()) == 3
-    stopped = events.NodeStopped(reason="asked", rounds=2)
-    journal.record(stopped)
+    journal.record(stopped := events.NodeStopped(reason="asked", rounds=2))
     assert journal.events()[-1] == stopped
 
 
@@ -167,8 +164,7 @@ def test_what_a_run_is_made_with_and_compared_by_outlasts_any_number_of_checkpoi
         journal.record(start)
         for number in range(9):
             journal.record(events.CheckpointSaved(round=number, path="p", best=False))
-    assert journal.events()[0] == second
-    assert len(journal.events()) == 4
+    assert len(journal.events()) == 4 and journal.events()[0] == second
 
 
 def test_a_failed_round_leaves_nothing_behind(journal: Journal) -> None:
@@ -223,8 +219,7 @@ def test_details_of_the_first_the_best_and_the_last_evaluation_are_kept(journal:
 
 
 def detail_rounds(journal: Journal) -> list[tuple[str, int]]:
-    with sqlite3.connect(journal.path) as connection:
-        return connection.execute("SELECT split, round FROM details ORDER BY split, round").fetchall()
+    return journal._rows("SELECT split, round FROM details ORDER BY split, round", ())
 
 
 def test_the_best_evaluation_is_the_earliest_with_its_answers(journal: Journal) -> None:
@@ -235,8 +230,7 @@ def test_the_best_evaluation_is_the_earliest_with_its_answers(journal: Journal) 
     for event in (second, first, other, held_out(4, questions=9), replace(held_out(5, split="test"), answers="1")):
         journal.record(event)
     assert journal.best_held_out(asked) == (2, first)
-    better = replace(held_out(6), correct=6, answers="1" * 6 + "0" * 4)
-    journal.record(better)
+    journal.record(better := replace(held_out(6), correct=6, answers="1" * 6 + "0" * 4))
     assert journal.best_held_out(asked) == (3, better)
 
 
@@ -252,10 +246,8 @@ def test_external_rollouts_are_counted_since_the_last_evaluation(journal: Journa
 
 
 def test_a_return_deletes_later_rounds_once(journal: Journal) -> None:
-    notice = events.Notice(level="info", text="hello")
-    journal.record(notice)
-    with sqlite3.connect(journal.path) as connection:
-        connection.execute('INSERT INTO events (time, event) VALUES (1, \'{"v":1,"event":"of_a_newer_version"}\')')
+    journal.record(notice := events.Notice(level="info", text="hello"))
+    journal._rows("INSERT INTO events (time, event) VALUES (1, ?)", ('{"v":1,"event":"of_a_newer_version"}',))
     for round in (1, 2, 3):
         journal.record(finished(round), [scored(round)])
         journal.record(held_out(round))
