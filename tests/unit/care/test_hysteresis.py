@@ -55,10 +55,8 @@ def test_readings_before_a_sleep_of_the_machine_do_not_count(level: float) -> No
     watch = paused() if level < 90 else Watch()
     before, after = (PAUSED, WATCHING) if level < 90 else (WATCHING, PAUSED)
     watch.update(15, level, LIMITS)
-    awake = 15 + GAP + 1
-    assert watch.update(awake, level, LIMITS) is before
-    assert watch.update(awake + 9, level, LIMITS) is before
-    assert watch.update(awake + 20, level, LIMITS) is after
+    seen = [watch.update(15 + GAP + 1 + later, level, LIMITS) for later in (0, 9, 20)]
+    assert seen == [before, before, after]
 
 
 def test_it_resumes_beside_short_bursts_of_load() -> None:

@@ -24,11 +24,10 @@ def test_hours_are_parsed(text: str, hours: QuietHours | None) -> None:
     assert parse(text) == hours
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["22-7", "22:00", "22:00-", "22:00-24:00", "22:60-07:00", "25:00-07:00", "07:00-07:00", "22:00-07:00, 12:00-13:00",
-     "22:00–07:00", "22:00-07:00:00", "-1:00-07:00", "٢٢:٠٠-٠٧:٠٠", "at night"],
-)  # fmt: skip
+@pytest.mark.parametrize("text", [
+    "22-7", "22:00", "22:00-", "22:00-24:00", "22:60-07:00", "25:00-07:00", "07:00-07:00", "22:00-07:00, 12:00-13:00",
+    "22:00–07:00", "22:00-07:00:00", "-1:00-07:00", "٢٢:٠٠-٠٧:٠٠", "at night",
+])  # fmt: skip
 def test_malformed_hours_are_rejected(text: str) -> None:
     with pytest.raises(ValueError):
         parse(text)
