@@ -22,11 +22,7 @@ ROOT_COMMAND: Any = typer.main.get_command(app)
 # What is in CHANGELOG.md was right when it was written.
 CURRENT = [document for document in DOCUMENTS if document.name != "CHANGELOG.md"]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-TARGETS = [
-    name
-    for names in re.findall(r"^([a-z][\w -]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
-    for name in names.split()
-]
+TARGETS = " ".join(re.findall(r"^([a-z][\w -]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)).split()
 INLINE = re.compile(r"`((?:sudo |\.venv/bin/)?sapo(?:\s[^`]*)?)`")
 PLACEHOLDER = re.compile(r"[A-Z]|\.\.\.")
 """Words that stand for others: `FILE`, `S`, `...`."""
@@ -67,9 +63,8 @@ def problem(words: list[str], *, is_whole: bool) -> str:
         except TyperException as error:
             return error.format_message()
         parameters = {parameter.name: parameter for parameter in command.params}
-        if is_whole and (
-            missing := [name for name, item in parameters.items() if item.required and not values.get(name)]
-        ):
+        missing = [name for name, item in parameters.items() if item.required and not values.get(name)]
+        if is_whole and missing:
             return f"{missing[0]} is missing"
         for name, value in values.items():
             for text in value if isinstance(value, list | tuple) else [value]:

@@ -21,19 +21,17 @@ def test_bytes(count: float, said: str) -> None:
     assert plain.size(count) == said
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (3599.6, "1 h 0 min"), (7500, "2 h 5 min")],
-)
+@pytest.mark.parametrize(("seconds", "said"), [
+    (0, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (3599.6, "1 h 0 min"), (7500, "2 h 5 min"),
+])  # fmt: skip
 def test_seconds(seconds: float, said: str) -> None:
     assert plain.duration(seconds) == said
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(40, "40 s"), (89.7, "90 s"), (91, "2 min"), (3500, "58 min"), (3590, "1 h 0 min"), (9000, "2 h 30 min"),
-     (260_000, "3 days")],
-)  # fmt: skip
+@pytest.mark.parametrize(("seconds", "said"), [
+    (40, "40 s"), (89.7, "90 s"), (91, "2 min"), (3500, "58 min"), (3590, "1 h 0 min"), (9000, "2 h 30 min"),
+    (260_000, "3 days"),
+])  # fmt: skip
 def test_an_estimate_is_rough(seconds: float, said: str) -> None:
     assert plain.rough_duration(seconds) == said
 
@@ -48,11 +46,10 @@ def test_counts_and_times() -> None:
     assert re.fullmatch(r"2027-01-1[456] \d\d:\d\d:00", plain.format_time(1_800_000_000))
 
 
-@pytest.mark.parametrize(
-    ("name", "remedy"),
-    [("ownn", "did you mean own?"), ("Learning-Rate", "did you mean learning_rate?"), ("zebra", "see the list"),
-     (3, "see the list"), ("o" * 10**6, "see the list")],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "remedy"), [
+    ("ownn", "did you mean own?"), ("Learning-Rate", "did you mean learning_rate?"), ("zebra", "see the list"),
+    (3, "see the list"), ("o" * 10**6, "see the list"),
+])  # fmt: skip
 def test_a_mistyped_name_gets_the_nearest_option(name: object, remedy: str) -> None:
     assert plain.did_you_mean(name, ["own", "learning_rate"], "see the list") == remedy
 
@@ -107,8 +104,7 @@ def test_shared_ends_are_shared_and_keep_texts_apart(begin: str, end: str, middl
     assert plain.shared_ends(reversed(texts)) == (first, last)
     for text in texts:
         assert text.startswith(first) and text.endswith(last) and len(first) + len(last) <= len(text)
-    assert not first or first[-1].isspace()
-    assert not last or last[0].isspace()
+    assert (not first or first[-1].isspace()) and (not last or last[0].isspace())
     shown = [plain.without_ends(text, (first, last)) for text in texts]
     assert len(set(shown)) == len(set(texts)), "different texts stay different"
     assert plain.without_ends(other, ("no such beginning ", last)) == other

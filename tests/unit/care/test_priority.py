@@ -54,10 +54,9 @@ def test_zero_changes_nothing_and_a_priority_is_never_raised() -> None:
 
 
 @linux
-@pytest.mark.parametrize(
-    ("before", "expected"),
-    [("", "IOPRIO_CLASS_BE 7"), ("psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)", "IOPRIO_CLASS_IDLE 0")],
-)
+@pytest.mark.parametrize(("before", "expected"), [
+    ("", "IOPRIO_CLASS_BE 7"), ("psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)", "IOPRIO_CLASS_IDLE 0"),
+])  # fmt: skip
 def test_on_linux_the_disk_priority_is_lowered_too(before: str, expected: str) -> None:
     code = "lower_priority(10); io = psutil.Process().ionice(); print(io.ioclass.name, io.value)"
     assert output_of(code, before=before) == expected
