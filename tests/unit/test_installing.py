@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from email.message import Message
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -84,10 +85,7 @@ def test_versions_and_extras_are_the_declared_ones_if_there_are_any(monkeypatch:
     assert how_to_install("trio", "numpy").startswith("install them with: ")
     assert [extra_of(name) for name in ("trio", "re2", "typer", "unheard")] == ["swarm", "models", None, None]
 
-    def metadata(name: str) -> Message:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "metadata", metadata)
+    monkeypatch.setattr(importlib.metadata, "metadata", Mock(side_effect=importlib.metadata.PackageNotFoundError))
     assert how_to_install("torch", "peft").endswith("-m pip install torch peft")
 
 

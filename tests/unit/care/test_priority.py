@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from unittest.mock import Mock, call
 
 import psutil
 import pytest
@@ -78,15 +79,10 @@ print(open('/proc/self/autogroup').read().split()[-1])
 
 @pytest.mark.parametrize("error", [PermissionError(1, "Operation not permitted"), psutil.AccessDenied(1)])
 def test_a_refusal_is_reported_and_the_other_steps_are_done(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    done = []
-
-    def refuse() -> None:
-        raise error
-
-    monkeypatch.setattr(
-        priority, "_steps", lambda nice: {"on the processor": refuse, "on the disk": lambda: done.append(nice)}
-    )
+    obey = Mock()
+    steps = Mock(return_value={"on the processor": Mock(side_effect=error), "on the disk": obey})
+    monkeypatch.setattr(priority, "_steps", steps)
     result = lower_priority(10)
     (text,) = result.refused
     assert text.startswith("the system does not allow a lower priority on the processor: ")
-    assert done == [10] and result.reason
+    assert (steps.mock_calls, obey.mock_calls) == ([call(10)], [call()]) and result.reason

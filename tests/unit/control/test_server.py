@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -52,11 +53,9 @@ class Bench:
         return self.server
 
     def methods(self) -> dict[str, Callable[[Mapping[str, Any]], object]]:
-        def refuse(_params: Mapping[str, Any]) -> object:
-            raise ConfigError("that is wrong", "do it right")
-
         return {
-            "echo": dict, "refuse": refuse, "crash": lambda params: 1 / 0, "nan": lambda params: float("nan"),
+            "echo": dict, "refuse": Mock(side_effect=ConfigError("that is wrong", "do it right")),
+            "crash": lambda params: 1 / 0, "nan": lambda params: float("nan"),
             "large": lambda params: "x" * (MAX_REPLY_BYTES + 1), "wait": lambda params: self.release.wait(SECONDS),
         }  # fmt: skip
 
@@ -218,11 +217,7 @@ def test_what_a_subscription_leaves_out_and_what_it_can_not_read(bench: Bench) -
     bench.history = lambda count: [Notice(level="info", text="x" * 100_000)] * count
     with bench.client() as client:
         assert client.subscribe(100) == control.MAX_REPLAY_BYTES // 100_100 > 1
-
-    def fail(count: int) -> list[Event]:
-        raise StateError("the journal is damaged", "rename it")
-
-    bench.history = fail
+    bench.history = Mock(side_effect=StateError("the journal is damaged", "rename it"))
     with bench.client() as client:
         with pytest.raises(ControlError, match="the journal is damaged; rename it"):
             client.subscribe(10)

@@ -3,8 +3,8 @@
 import contextlib
 import math
 import sqlite3
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -125,11 +125,8 @@ def test_a_commit_is_flushed_to_the_disk_even_while_a_reader_is_open(
     journal = Journal(tmp_path / "journal.sqlite")
     # Where commits are not flushed, the write-ahead log is when it is copied into the file: not while it is read.
     assert journal._rows("PRAGMA synchronous", ()) == [(2,)]
-    threads = [threading.Thread(target=journal.record, args=(finished(round),)) for round in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(journal.record, map(finished, range(8))))
     assert len(journal.rounds()) == 8
     assert (journal.reserve_sequences(8), journal.reserve_sequences(1)) == (1, 9)
     journal.truncate_after(-1)
