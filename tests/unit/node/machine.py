@@ -55,6 +55,21 @@ class Machine:
         self.events.append(event)
         self.during(event)
 
+    def then(self, act: Callable[[Event], object]) -> None:
+        """Act at each event, after what was to be done so far."""
+        before = self.during
+        self.during = lambda event: (before(event), act(event))
+
+    def at(self, kind: type[Event], act: Callable[[], object], round: int | None = None) -> None:
+        """Act so at the first event of a kind, or at the first of it in a round."""
+        left = [act]
+
+        def look(event: Event) -> None:
+            if left and isinstance(event, kind) and round in (None, getattr(event, "round", None)):
+                left.pop()()
+
+        self.then(look)
+
     def of(self, kind: type[Kind]) -> list[Kind]:
         return [event for event in self.events if isinstance(event, kind)]
 
