@@ -245,9 +245,8 @@ def test_cancellation_leaves_policy_and_pool_as_they_were(step: str) -> None:
 
 def test_a_known_right_answer_teaches_where_all_own_ones_are_wrong() -> None:
     bench = Bench(own=4)
-    bench.policy.script = lambda prompt, position: (
-        RIGHT if prompt[0].content == "question 12" or (prompt[0].content == "question 11" and not position) else WRONG
-    )
+    right = {"question 11": 1, "question 12": 4}
+    bench.policy.script = lambda prompt, position: RIGHT if position < right.get(prompt[0].content, 0) else WRONG
     known = {f"question {number}": "it is right" for number in (10, 11, 12, 13)}
     bench.context = replace(bench.context, right_answer=lambda task: known.get(task.question))
     result = bench.run()

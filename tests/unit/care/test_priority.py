@@ -19,9 +19,8 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="for Linux only")
 def output_of(code: str, *, session: bool = False, before: str = "") -> str:
     """What a separate process prints, since a priority can't be raised again."""
     text = f"import os, threading, psutil\n{before}\nfrom sapo_edge.care.priority import lower_priority\n{code}"
-    ended = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, start_new_session=session, check=True
-    )
+    command = [sys.executable, "-c", text]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, start_new_session=session, check=True)
     return ended.stdout.strip()
 
 

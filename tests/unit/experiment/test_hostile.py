@@ -60,10 +60,8 @@ def honest(source: TaskSource, count: int = 3) -> list[Rollout]:
     rollouts = []
     for sequence, task in enumerate(source.training_tasks(77, 0, count)[0]):
         texts = ("I don't know.", f"Step by step: <answer>{task.ground_truth}</answer>")
-        answers = tuple(Answer(text, True) for text in texts)
-        rollouts.append(
-            Rollout(task.ref, task.question, task.ground_truth, answers, VICTIM.peer_id, 1, sequence, time.time())
-        )
+        answers, asked = tuple(Answer(text, True) for text in texts), (task.ref, task.question, task.ground_truth)
+        rollouts.append(Rollout(*asked, answers, VICTIM.peer_id, 1, sequence, time.time()))
     return rollouts
 
 

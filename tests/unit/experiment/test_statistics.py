@@ -29,9 +29,8 @@ QUESTIONS = {"validation": ("a", "a", "b", "b"), "test": ("a", "b"), "test@8": (
 
 
 def row(round: int, node: int, own: float, external: float | None = None, generated: int = 10) -> RoundRecord:
-    return RoundRecord(
-        round, node, own, external, generated, 5 * generated, 0, 0, 0, 0, {"a": (own * generated, generated)}
-    )
+    tasks = {"a": (own * generated, generated)}
+    return RoundRecord(round, node, own, external, generated, 5 * generated, 0, 0, 0, 0, tasks)
 
 
 def record(seed: int = 0, arm: str = "8/0", test: str = "10", generated: int = 10) -> SwarmRecord:

@@ -45,9 +45,8 @@ class Machine:
         """Run a new node to its end; `prepare` is called with it before."""
         self.policy, self.events = policy or FakePolicy(**options), []
         with Store(self.paths, keep_checkpoints=settings.keep_checkpoints) as store:
-            self.node = Node(
-                settings, self.source, store, self.policy, transport or Solo(), self._receive, ("r",), room=room
-            )
+            wire = transport or Solo()
+            self.node = Node(settings, self.source, store, self.policy, wire, self._receive, ("r",), room=room)
             prepare(self.node)
             return self.node.run()
 
