@@ -121,9 +121,7 @@ class Session:
         return turns(self.policy)
 
 
-def test_commands_of_a_session(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_session_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     session, file = Session(monkeypatch), tmp_path / "talk.json"
     session.type("one", "two", "/reset", "three", "/task on", "four", "/task off", "five", f"/save {file}", "/bye", "x")
     assert session.asked == [

@@ -29,9 +29,7 @@ def test_a_value_within_its_bounds_is_returned(check: Callable[..., Any], value:
     (check_flag, 1, ()), (check_flag, None, ()), (check_list, (1,), ()),
     (check_map, [], ()),
 ])  # fmt: skip
-def test_an_error_names_the_field_and_not_the_value(
-    check: Callable[..., Any], value: object, bounds: tuple[int]
-) -> None:
+def test_an_error_names_the_field_not_the_value(check: Callable[..., Any], value: object, bounds: tuple[int]) -> None:
     with pytest.raises(ValueError, match=r"^field ") as caught:
         check("field", value, *bounds)
     assert "secret" not in str(caught.value)

@@ -61,6 +61,10 @@ class Machine:
         return [(event.level, event.text) for event in self.events if isinstance(event, Notice)]
 
 
+Begin = Callable[[Machine], None]
+"""How a reason for a pause begins."""
+
+
 def read(value: T | Exception) -> T:
     if isinstance(value, Exception):
         raise value
@@ -130,7 +134,7 @@ def test_nothing_pauses_an_idle_machine_on_mains_nor_sensors_that_are_switched_o
 
 @each_reason
 def test_each_reason_pauses_the_node_and_it_resumes_when_the_reason_has_passed(
-    machine: Machine, begin: Callable[[Machine], None], text: str
+    machine: Machine, begin: Begin, text: str
 ) -> None:
     machine.wait(60)
     begin(machine)
@@ -141,9 +145,7 @@ def test_each_reason_pauses_the_node_and_it_resumes_when_the_reason_has_passed(
 
 
 @pytest.mark.parametrize(("begin", "seconds"), [(unplug, 5), (heat, 5), (crowd, 10)])
-def test_a_short_spike_starts_no_pause_and_a_short_lull_ends_none(
-    machine: Machine, begin: Callable[[Machine], None], seconds: float
-) -> None:
+def test_a_spike_starts_no_pause_and_a_lull_ends_none(machine: Machine, begin: Begin, seconds: float) -> None:
     for _ in range(5):
         begin(machine)
         machine.wait(seconds)
@@ -196,9 +198,7 @@ def test_it_resumes_only_when_all_reasons_have_passed(machine: Machine) -> None:
 
 
 @each_reason
-def test_resuming_overrules_a_reason_until_it_has_passed_once(
-    machine: Machine, begin: Callable[[Machine], None], text: str
-) -> None:
+def test_resuming_overrules_a_reason_until_it_has_passed_once(machine: Machine, begin: Begin, text: str) -> None:
     begin(machine)
     machine.wait(60)
     machine.stop.resume()
@@ -221,9 +221,7 @@ def test_resuming_overrules_neither_later_reasons_nor_one_that_does_not_count_ye
 
 
 @each_reason
-def test_a_pause_by_the_user_never_ends_by_itself(
-    machine: Machine, begin: Callable[[Machine], None], text: str
-) -> None:
+def test_a_pause_by_the_user_never_ends_by_itself(machine: Machine, begin: Begin, text: str) -> None:
     begin(machine)
     machine.wait(60)
     machine.stop.pause("asked to pause")
@@ -239,9 +237,7 @@ def test_a_pause_by_the_user_never_ends_by_itself(
     (crowd, {"busy": 0}),
     (night, {"quiet_hours": ""}),
 ])  # fmt: skip
-def test_settings_take_effect_while_the_node_runs(
-    machine: Machine, begin: Callable[[Machine], None], off: dict[str, object]
-) -> None:
+def test_settings_take_effect_while_the_node_runs(machine: Machine, begin: Begin, off: dict[str, object]) -> None:
     begin(machine)
     on = machine.settings
     machine.set(**off)

@@ -36,9 +36,7 @@ def linux(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("linux")
 @pytest.mark.parametrize("scope", [{}, {"scope": "System"}])
-def test_a_laptops_battery_is_read_and_that_of_a_wireless_mouse_does_not_count(
-    tmp_path: Path, scope: dict[str, str]
-) -> None:
+def test_a_laptops_battery_is_read_and_a_wireless_mouses_does_not_count(tmp_path: Path, scope: dict[str, str]) -> None:
     supply(tmp_path, "AC", type="Mains", online="0")
     supply(tmp_path, "hidpp_battery_0", type="Battery", scope="Device")
     for place in (tmp_path, tmp_path / "nothing"):

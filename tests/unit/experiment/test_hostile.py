@@ -215,9 +215,7 @@ def test_nested_tags_begin_with_one_and_the_same_wrong_answer(public: Public) ->
             assert text == wrapped(rollout.ground_truth)
 
 
-def test_adaptive_nests_while_that_earns_and_is_constant_otherwise(
-    source: TaskSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_adaptive_nests_if_that_earns_and_else_is_constant(source: TaskSource, monkeypatch: pytest.MonkeyPatch) -> None:
     bait = commonest_answer(known(source, LIMIT))
     for opening, limit, nests in (("rpartition", LIMIT, True), ("rpartition", 22, False), ("partition", LIMIT, False)):
         # A verifier that reads from the last opening tag before the first close, or from the first.

@@ -144,9 +144,7 @@ def test_records_are_the_same_however_they_came_about(plan: Plan, tmp_path: Path
     assert (tmp_path / "two" / FILE).read_bytes().startswith(before)
 
 
-def test_a_save_is_finished_before_the_process_ends(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_save_is_done_before_the_process_ends(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "begin_worker", begin_slow)
     with closing(run_jobs(plan, tmp_path / "two", tmp_path, 2, silent)) as broken:
         stopped = next(step.job for step in broken if step.finished == 2 and step.job.arm in RESUMABLE)
@@ -219,9 +217,7 @@ def small_scene(plan: Plan, directory: Path, said: list[str]) -> Scene:
     return SmallScene(plan, directory, directory / "work", said.append, said.append, nullcontext())  # type: ignore[return-value]
 
 
-def test_a_damaged_state_costs_one_swarm_and_not_the_run(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_state_costs_one_swarm_alone(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "SAVE_SECONDS", 0.0)
     job = Job(plan.settings[0], HALF, 0)
     said: list[str] = []

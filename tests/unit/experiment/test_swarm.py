@@ -38,9 +38,7 @@ def adapter(member: Member) -> bytes:
 
 
 @pytest.mark.parametrize("name", ARMS)
-def test_a_record_depends_on_no_clock_and_on_no_earlier_swarm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_record_depends_on_no_clock_or_past_swarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     models = shelves(tmp_path / "first")
     first = record_of(ARMS[name], models)
     record_of(HALF, models, seed=5)
@@ -104,9 +102,7 @@ def test_the_seed_of_a_swarm_decides_the_adapters_and_not_the_arm(tmp_path: Path
     assert (first[0]["q.lora_A.weight"] != first[1]["q.lora_A.weight"]).any()
 
 
-def test_costs_are_those_of_generating_and_updating_of_all_members(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_costs_are_of_generating_and_updating_of_all_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spent = 0.0
 
     def spend(seconds: float) -> None:

@@ -83,9 +83,7 @@ def test_a_small_fall_changes_nothing() -> None:
 
 
 @given(st.integers(0, 300), st.lists(st.tuples(st.integers(0, 60), st.booleans()), max_size=20))
-def test_the_number_stays_within_the_setting_and_moves_one_step(
-    external: int, evaluations: list[tuple[int, bool]]
-) -> None:
+def test_the_number_stays_in_the_setting_and_moves_one_step(external: int, evaluations: list[tuple[int, bool]]) -> None:
     balance = Balance(external)
     steps = [reduced(external, halvings) for halvings in range(external.bit_length() + 1)]
     before = external

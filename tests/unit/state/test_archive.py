@@ -116,9 +116,7 @@ def test_settings_alone_come_back(tmp_path: Path, target: Paths) -> None:
     assert target.config_file.read_text() == "own = 6\n"
 
 
-def test_nothing_is_overwritten_and_a_running_node_left_alone(
-    file: Path, target: Paths, paths: Paths, tmp_path: Path
-) -> None:
+def test_it_overwrites_nothing_and_disturbs_no_node(file: Path, target: Paths, paths: Paths, tmp_path: Path) -> None:
     target.create()
     with StateLock(target.lock), pytest.raises(StateLockedError):
         restore_backup(target, file)
@@ -133,9 +131,7 @@ def test_nothing_is_overwritten_and_a_running_node_left_alone(
         assert list(files_of(tmp_path / home).values()) == [b"mine"]
 
 
-def test_a_backup_that_could_not_be_restored_is_not_written(
-    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_could_not_come_back_is_not_written(paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert archive.MAX_BYTES <= cast(Any, zipfile).ZIP64_LIMIT, "beyond it, the end of the file is of another form"
     for name, limit in (("MAX_BYTES", 1000), ("MAX_FILES", 5)):
         with monkeypatch.context() as patch:
@@ -161,9 +157,7 @@ def test_what_a_killed_restore_left_is_removed(file: Path, target: Paths) -> Non
     assert not left.parent.exists()
 
 
-def test_a_checkpoint_that_vanishes_meanwhile_is_left_out(
-    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_vanishes_is_left_out(paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add = archive._add
 
     def vanish(file: zipfile.ZipFile, name: str, path: Path) -> tuple[int, str]:

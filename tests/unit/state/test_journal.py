@@ -118,9 +118,7 @@ def test_external_rollouts_and_their_tasks_are_known_after_a_restart(journal: Jo
     assert [item.rollout.id for item in again.rollouts(1)] == kept
 
 
-def test_a_commit_is_flushed_to_the_disk_even_while_a_reader_is_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_is_flushed_to_disk_while_a_reader_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite3, "connect", flushing_connect)
     journal = Journal(tmp_path / "journal.sqlite")
     # Where commits are not flushed, the write-ahead log is when it is copied into the file: not while it is read.
@@ -290,9 +288,7 @@ def test_a_damaged_name_that_is_not_text_is_reported_as_damage(journal: Journal)
     ("rollouts SET seed = -1, own = 0, digest = 'ab'", lambda journal: journal.used_external(10)),
     ("counters SET value = 'x'", lambda journal: journal.counter("sequence")),
 ])  # fmt: skip
-def test_a_row_that_is_damaged_is_reported_as_damage(
-    journal: Journal, change: str, read: Callable[[Journal], object]
-) -> None:
+def test_a_damaged_row_is_reported_as_damage(journal: Journal, change: str, read: Callable[[Journal], object]) -> None:
     # To SQLite, a text with changed bytes is a text.
     journal.record(finished(1), [scored()], {"sequence": 1})
     journal.record(held_out(1))

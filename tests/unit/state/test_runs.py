@@ -73,9 +73,7 @@ def test_a_new_run_is_empty_and_goes_on_with_numbers_and_questions(paths: Paths)
 
 @settings(max_examples=10)
 @given(work=st.lists(st.tuples(st.sampled_from(["first", "a", "b"]), st.integers(1, 5)), min_size=3, max_size=6))
-def test_no_sequence_number_is_ever_used_twice(
-    tmp_path_factory: pytest.TempPathFactory, work: list[tuple[str, int]]
-) -> None:
+def test_no_sequence_number_comes_twice(tmp_path_factory: pytest.TempPathFactory, work: list[tuple[str, int]]) -> None:
     paths = Paths.default(tmp_path_factory.mktemp("runs"))
     last = 0
     for name, rollouts in work:
