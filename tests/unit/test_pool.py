@@ -211,7 +211,7 @@ offers = st.lists(
 
 
 @given(offers, st.integers(1, 6), st.integers(60, 400), st.floats(0.01, 1.0))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_bounds_hold_for_any_arrivals(
     offers: list[tuple[str, int, int, float]], rollouts: int, size: int, share: float
 ) -> None:

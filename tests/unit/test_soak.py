@@ -104,12 +104,11 @@ def test_what_a_run_tells_of_short_lives_faults_and_a_break(tmp_path: Path) -> N
     assert "| n1 |" in tables(read(tmp_path))
 
 
-def life(begins: int, *rounds: int, checkpoints: bool = True) -> list[dict[str, Any]]:
+def life(begins: int, *rounds: int) -> list[dict[str, Any]]:
     """What a life says: each round, and that it was saved."""
     events: list[dict[str, Any]] = [{"event": "node_started", "round": begins}]
     for round in rounds:
-        events.append({"event": "round", "round": round})
-        events += [{"event": "checkpoint", "round": round}] if checkpoints else []
+        events += [{"event": "round", "round": round}, {"event": "checkpoint", "round": round}]
     return events
 
 

@@ -94,7 +94,6 @@ def lines(connection: socket.socket) -> Iterator[dict[str, Any]]:
 
 
 def is_closed(connection: socket.socket) -> bool:
-    """Whether the server has closed a connection."""
     try:
         connection.send(b"\n")
     except OSError:

@@ -109,6 +109,14 @@ class Judged(TaskSource):
         return Judgement(right, right)
 
 
+def rising(
+    home: Path, course: dict[int, int], *prepare: Callable[[Node], object], settings: Settings = AUTO, asked: int = 3
+) -> Machine:
+    """A node whose policy answers so many validation questions right after so many updates."""
+    policy = Rising(course)
+    return run(home, settings, Judged(policy, asked), policy, *prepare)
+
+
 def test_right_answers_of_training_questions_are_learned_first(tmp_path: Path) -> None:
     tasks, policy = source(*OWN), FakePolicy()
     machine = run(tmp_path, replace(SETTINGS, head_start="3"), tasks, policy)
@@ -181,8 +189,7 @@ def test_without_it_nothing_changes_and_rounds_ask_the_same_questions(tmp_path: 
 
 
 def test_by_default_it_goes_on_while_validation_rises_and_keeps_the_best(tmp_path: Path) -> None:
-    policy = Rising({0: 0, 20: 1, 40: 2, 60: 1})
-    machine = run(tmp_path, AUTO, Judged(policy), policy)
+    machine = rising(tmp_path, {0: 0, 20: 1, 40: 2, 60: 1})
     course = validations(machine)
     assert course[:2] == [(20, 1, False), (40, 2, False)], "the first comes soon, the others at growing distances"
     assert course[-1][2] and course[-1][0] - 40 >= WAIT_AGAIN and {right for _, right, _ in course[2:-1]} == {1}
@@ -192,48 +199,37 @@ def test_by_default_it_goes_on_while_validation_rises_and_keeps_the_best(tmp_pat
     best = machine.best()
     assert best is not None and best.round == 0, "no run ends below its head start"
     assert best.accuracy == pytest.approx(2 / 3) and best.cursor["head_start"]["updates"] == 40
-    loaded, generated = policy.log.index("load"), policy.log.index("generate")
-    assert loaded < generated, "the rounds begin with the best"
+    assert machine.policy.log.index("load") < machine.policy.log.index("generate"), "the rounds begin with the best"
 
 
 def test_it_ends_when_nearly_all_is_right_and_is_not_begun_where_it_can_t_help(tmp_path: Path) -> None:
-    policy = Rising({0: 0, 20: 3})
-    assert validations(run(tmp_path / "all", AUTO, Judged(policy), policy)) == [(20, 3, True)]
-    knows = Rising({0: 3})
-    (reason,) = notices(run(tmp_path / "knows", AUTO, Judged(knows), knows))
+    assert validations(rising(tmp_path / "all", {0: 0, 20: 3})) == [(20, 3, True)]
+    (reason,) = notices(rising(tmp_path / "knows", {0: 3}))
     assert reason == "no head start: the model is nearly always right already"
     (reason,) = notices(run(tmp_path / "blind", replace(AUTO, held_out=0), source(*OWN), FakePolicy()))
     assert "nothing tells when to end it" in reason
 
 
 def test_a_node_that_is_stopped_goes_on_from_the_best_validation(tmp_path: Path) -> None:
-    whole = Rising({0: 0, 20: 1, 40: 3})
-    course = validations(run(tmp_path / "whole", AUTO, Judged(whole), whole))
-    stopped = Rising({0: 0, 20: 1, 40: 3})
-    assert notices(run(tmp_path, AUTO, Judged(stopped), stopped, stops_at(25))) == [STOPPED]
-    again = Rising({0: 1, 20: 3})
-    assert validations(run(tmp_path, AUTO, Judged(again), again)) == course[1:]
-    assert taught(again.updates[:20]) == taught(whole.updates[20:40]), "with the same questions"
-    done = Rising({0: 3})
-    assert not validations(run(tmp_path, replace(AUTO, rounds=2), Judged(done), done))
+    whole = rising(tmp_path / "whole", {0: 0, 20: 1, 40: 3})
+    assert notices(rising(tmp_path, {0: 0, 20: 1, 40: 3}, stops_at(25))) == [STOPPED]
+    again = rising(tmp_path, {0: 1, 20: 3})
+    assert validations(again) == validations(whole)[1:]
+    assert taught(again.policy.updates[:20]) == taught(whole.policy.updates[20:40]), "with the same questions"
+    assert not validations(rising(tmp_path, {0: 3}, settings=replace(AUTO, rounds=2)))
     generator = replace(AUTO, role="generator")
     assert not validations(run(tmp_path / "generator", generator, source(*OWN), FakePolicy()))
 
 
 def test_one_that_goes_on_with_other_validation_questions_asks_them_first(tmp_path: Path) -> None:
-    def right(course: dict[int, int], held_out: int) -> Machine:
-        policy = Rising(course)
-        settings = replace(AUTO, held_out=held_out)
-        return run(tmp_path, settings, Judged(policy, held_out), policy, stops_at(25 if held_out == 3 else 1000))
-
-    assert validations(right({0: 0, 20: 2}, 3))[-1] == (20, 2, False)
-    last = right({0: 0, 20: 1, 40: 2}, 2).of(events.HeadStart)[-1]
+    three, two = replace(AUTO, held_out=3), replace(AUTO, held_out=2)
+    assert validations(rising(tmp_path, {0: 0, 20: 2}, stops_at(25), settings=three))[-1] == (20, 2, False)
+    last = rising(tmp_path, {0: 0, 20: 1, 40: 2}, settings=two, asked=2).of(events.HeadStart)[-1]
     assert (last.best_updates, last.correct, last.questions) == (60, 2, 2), "with two questions, one right is a rise"
 
 
 def test_what_was_learned_since_the_last_validation_is_kept_when_it_is_stopped(tmp_path: Path) -> None:
-    policy = Rising({0: 0, 20: 1, 85: 2})
-    machine = run(tmp_path, AUTO, Judged(policy), policy, stops_at(85))
+    machine = rising(tmp_path, {0: 0, 20: 1, 85: 2}, stops_at(85))
     assert notices(machine) == [STOPPED] and validations(machine)[-1][0] == 85
     best = machine.best()
     assert best is not None and best.cursor["head_start"]["updates"] == 85
@@ -248,8 +244,7 @@ def test_it_waits_longer_where_new_questions_come() -> None:
 
 
 def test_a_head_start_that_does_harm_is_not_kept(tmp_path: Path) -> None:
-    policy = Rising({0: 2, 20: 1})
-    machine = run(tmp_path, AUTO, Judged(policy), policy)
+    machine = rising(tmp_path, {0: 2, 20: 1})
     last, best = machine.of(events.HeadStart)[-1], machine.best()
     assert last.done and last.best_updates == 0, "the rounds begin with the untrained policy"
     assert best is not None and best.round == 0 and best.accuracy == pytest.approx(2 / 3)
@@ -262,10 +257,7 @@ def test_all_updates_that_the_owner_asked_for_count_where_nothing_can_be_validat
 
 
 def test_a_node_that_is_stopped_again_and_again_gets_to_its_rounds(tmp_path: Path) -> None:
-    starts = (
-        run(tmp_path, AUTO, Judged(policy), policy, stops_at(30))
-        for policy in (Rising({0: 0}) for _ in range(WAIT_AGAIN // FIRST + 2))
-    )
+    starts = (rising(tmp_path, {0: 0}, stops_at(30)) for _ in range(WAIT_AGAIN // FIRST + 2))
     assert any(machine.rounds for machine in starts), "it began again with the same updates each time"
 
 
