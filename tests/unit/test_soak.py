@@ -77,13 +77,13 @@ def test_the_standard_error_covers_noise_that_wanders() -> None:
     generator = np.random.default_rng(5)
     seconds = np.arange(0, HOUR / 2, EVERY)
     covered = 0
-    for _ in range(200):
+    for _ in range(100):
         values = list(itertools.accumulate(generator.standard_normal(len(seconds)), lambda last, new: 0.9 * last + new))
         slope = fit(list(seconds), values)
         assert slope is not None
         covered += abs(slope.value) < 2 * slope.error
     # 95 % if it were exact. It is 40 % with the error of least squares.
-    assert covered > 0.85 * 200
+    assert covered > 85
 
 
 def test_what_a_run_tells_of_short_lives_faults_and_a_break(tmp_path: Path) -> None:
