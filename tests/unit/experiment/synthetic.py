@@ -38,7 +38,10 @@ def swarm(
             ))  # fmt: skip
     asked = [(round, "validation") for round in range(0, rounds + 1, max(1, rounds // 5))]
     asked += [(rounds, questions) for questions in ("test", "harder", "test@8")]
-    each = [(round, node, questions) for round, questions in asked for node in range(nodes)]
-    evaluations = [EvaluationRecord(*one, correct(one[2], one[0])) for one in each]
+    evaluations = [
+        EvaluationRecord(round, node, questions, correct(questions, round))
+        for round, questions in asked
+        for node in range(nodes)
+    ]
     entries = {name: tuple(TASKS[index % 2] for index in range(size)) for name, size in QUESTIONS.items()}
     return SwarmRecord(setting, arm, "", seed, tuple(rows), tuple(evaluations), entries)
