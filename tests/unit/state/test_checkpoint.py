@@ -218,11 +218,13 @@ def _save_and_count(left: int, directory: Path) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             left -= 1
 
+    def write_again(place: Path) -> None:
+        (place / "adapter.bin").write_bytes(b"again")
+
     store = Checkpoints(directory, keep=1)
     sys.addaudithook(counted)
     for round in (1, 2):
-        again = Checkpoint(round, "model", "manifest", 0, settings={"again": True})
-        store.save(again, lambda place: (place / "adapter.bin").write_bytes(b"again"))
+        store.save(Checkpoint(round, "model", "manifest", 0, settings={"again": True}), write_again)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL")
