@@ -49,10 +49,11 @@ def no_sample(*_: object) -> tuple[list[ScoredRollout], list[ScoredRollout], int
 
 
 def run(
-    home: Path, settings: Settings, tasks: TaskSource, policy: FakePolicy, *prepare: Callable[[Node], object]
-) -> Machine:
+    home: Path, settings: Settings, tasks: TaskSource, policy: FakePolicy,
+    prepare: Callable[[Node], object] = lambda node: None,
+) -> Machine:  # fmt: skip
     machine = Machine(home, tasks)
-    machine.start(settings, policy, *prepare)
+    machine.start(settings, policy, prepare)
     return machine
 
 
@@ -110,11 +111,12 @@ class Judged(TaskSource):
 
 
 def rising(
-    home: Path, course: dict[int, int], *prepare: Callable[[Node], object], settings: Settings = AUTO, asked: int = 3
-) -> Machine:
+    home: Path, course: dict[int, int], prepare: Callable[[Node], object] = lambda node: None,
+    settings: Settings = AUTO, asked: int = 3,
+) -> Machine:  # fmt: skip
     """A node whose policy answers so many validation questions right after so many updates."""
     policy = Rising(course)
-    return run(home, settings, Judged(policy, asked), policy, *prepare)
+    return run(home, settings, Judged(policy, asked), policy, prepare)
 
 
 def test_right_answers_of_training_questions_are_learned_first(tmp_path: Path) -> None:
