@@ -22,11 +22,7 @@ ROOT_COMMAND: Any = typer.main.get_command(app)
 # What is in CHANGELOG.md was right when it was written.
 CURRENT = [document for document in DOCUMENTS if document.name != "CHANGELOG.md"]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
-TARGETS = [
-    name
-    for names in re.findall(r"^([a-z][\w -]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
-    for name in names.split()
-]
+TARGETS = " ".join(re.findall(r"^([a-z][\w -]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)).split()
 INLINE = re.compile(r"`((?:sudo |\.venv/bin/)?sapo(?:\s[^`]*)?)`")
 PLACEHOLDER = re.compile(r"[A-Z]|\.\.\.")
 """Words that stand for others: `FILE`, `S`, `...`."""
@@ -67,9 +63,8 @@ def problem(words: list[str], *, is_whole: bool) -> str:
         except TyperException as error:
             return error.format_message()
         parameters = {parameter.name: parameter for parameter in command.params}
-        if is_whole and (
-            missing := [name for name, item in parameters.items() if item.required and not values.get(name)]
-        ):
+        missing = [name for name, item in parameters.items() if item.required and not values.get(name)]
+        if is_whole and missing:
             return f"{missing[0]} is missing"
         for name, value in values.items():
             for text in value if isinstance(value, list | tuple) else [value]:
@@ -141,24 +136,21 @@ def test_what_other_commands_name_exists(document: Path) -> None:
     assert not [name for name in named if name and name not in EXTRAS]
 
 
-@pytest.mark.parametrize(
-    ("line", "wrong"),
-    [
-        ("sapo frobnicate", "frobnicate"),
-        ("sapo swarm creat", "creat"),
-        ("sapo run --solos", "--solos"),
-        ("sudo -u sapo sapo --home /data run --rounds many", "many"),
-        ("echo 1 | sapo chat --temperature hot", "hot"),
-        ("sapo export --to merged", "directory"),
-        ("sapo export my-model && true", "to"),
-        ("sapo export --to onnx my-model", "onnx"),
-        ("sapo run --role teacher", "role"),
-        ("sapo run --set own=none", "own"),
-        ("sapo config set ports 4001", "ports"),
-        ("sapo config set port high", "port"),
-        ("sapo status now", "too much"),
-    ],
-)
+@pytest.mark.parametrize(("line", "wrong"), [
+    ("sapo frobnicate", "frobnicate"),
+    ("sapo swarm creat", "creat"),
+    ("sapo run --solos", "--solos"),
+    ("sudo -u sapo sapo --home /data run --rounds many", "many"),
+    ("echo 1 | sapo chat --temperature hot", "hot"),
+    ("sapo export --to merged", "directory"),
+    ("sapo export my-model && true", "to"),
+    ("sapo export --to onnx my-model", "onnx"),
+    ("sapo run --role teacher", "role"),
+    ("sapo run --set own=none", "own"),
+    ("sapo config set ports 4001", "ports"),
+    ("sapo config set port high", "port"),
+    ("sapo status now", "too much"),
+])  # fmt: skip
 def test_a_command_that_is_not_understood_is_found(line: str, wrong: str) -> None:
     ((_, found),) = [(words, problem(words, is_whole=True)) for words in typed(line)]
     assert wrong in found

@@ -20,17 +20,14 @@ from tests.fakes import RIGHT, WRONG, FakePolicy, ask
 YES, NO = Judgement(True, True), Judgement(False, False)
 
 
-@pytest.mark.parametrize(
-    ("right", "questions", "low", "high"),
-    [
-        # Newcombe, Statistics in Medicine 17:857 (1998), table I, method 3.
-        (81, 263, 0.2553, 0.3662),
-        (15, 148, 0.0624, 0.1605),
-        (0, 20, 0.0000, 0.1611),
-        (1, 29, 0.0061, 0.1718),
-        (20, 20, 0.8389, 1.0),
-    ],
-)
+@pytest.mark.parametrize(("right", "questions", "low", "high"), [
+    # Newcombe, Statistics in Medicine 17:857 (1998), table I, method 3.
+    (81, 263, 0.2553, 0.3662),
+    (15, 148, 0.0624, 0.1605),
+    (0, 20, 0.0000, 0.1611),
+    (1, 29, 0.0061, 0.1718),
+    (20, 20, 0.8389, 1.0),
+])  # fmt: skip
 def test_wilsons_interval_against_published_values(right: int, questions: int, low: float, high: float) -> None:
     assert wilson_interval(right, questions) == pytest.approx((low, high), abs=5e-5)
 

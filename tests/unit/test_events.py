@@ -22,16 +22,8 @@ EXAMPLES: list[events.Event] = [
     events.Progress(phase="generate", done=1, total=64, unit="answers"),
     events.HeldOut(round=0, accuracy=0.5, correct=5, questions=10, low=0.2, high=0.8),
     events.Comparison(
-        round=10,
-        questions=2,
-        base=1,
-        adapter=2,
-        gain=0.5,
-        low=-0.4,
-        high=0.9,
-        base_answers="20",
-        adapter_answers="11",
-        base_examples=6,
+        round=10, questions=2, base=1, adapter=2, gain=0.5, low=-0.4, high=0.9, base_answers="20",
+        adapter_answers="11", base_examples=6,
     ),
     events.HeadStart(updates=30, learned=240, accuracy=0.5, correct=5, questions=10, done=True, best_updates=20),
     events.CheckpointSaved(round=3, path="/tmp/ä\udc80", best=True),
@@ -40,7 +32,7 @@ EXAMPLES: list[events.Event] = [
     events.Notice(level="warning", text="two\nlines \u2028"),
     events.Paused(reasons=("asked to pause", "on battery")),
     events.NodeStopped(reason="asked", rounds=3, adapter=None),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("event", EXAMPLES, ids=lambda event: event.event)
@@ -77,22 +69,18 @@ def changed(**fields: object) -> str:
     return json.dumps({**as_dict(ROUND), **fields})
 
 
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        (("", "{", "[]", "null", "[" * 100_000), None),
-        ((changed(v=2), changed(v=None)), "version"),
-        ((changed(event="unheard"), changed(event=["round"])), "there is no event"),
-        ((changed(round="3"), changed(round=True), changed(round=None)), "round.round"),
-        ((changed(time="now"),), "round.time"),
-        ((changed(reward_own="high"), changed(reward_own=10**400)), "round.reward_own"),
-        ((changed(statistics=[]),), "round.statistics"),
-        ((changed(statistics={"loss": "low"}),), "round.statistics"),
-        (('{"v":1,"time":1,"event":"notice","text":""}',), "lacks level"),
-        (('{"v":1,"time":1,"event":"notice","level":"loud","text":""}',), "info, warning, error"),
-    ],
-    ids=lambda value: None if isinstance(value, tuple) else value or "text",
-)
+@pytest.mark.parametrize(("texts", "message"), [
+    (("", "{", "[]", "null", "[" * 100_000), None),
+    ((changed(v=2), changed(v=None)), "version"),
+    ((changed(event="unheard"), changed(event=["round"])), "there is no event"),
+    ((changed(round="3"), changed(round=True), changed(round=None)), "round.round"),
+    ((changed(time="now"),), "round.time"),
+    ((changed(reward_own="high"), changed(reward_own=10**400)), "round.reward_own"),
+    ((changed(statistics=[]),), "round.statistics"),
+    ((changed(statistics={"loss": "low"}),), "round.statistics"),
+    (('{"v":1,"time":1,"event":"notice","text":""}',), "lacks level"),
+    (('{"v":1,"time":1,"event":"notice","level":"loud","text":""}',), "info, warning, error"),
+], ids=lambda value: None if isinstance(value, tuple) else value or "text")  # fmt: skip
 def test_an_invalid_event_is_rejected(texts: tuple[str, ...], message: str | None) -> None:
     for text in texts:
         with pytest.raises(ValueError, match=message):

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from email.message import Message
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -43,14 +44,11 @@ def declared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     installing._declared.cache_clear()
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "command"),
-    [
-        ("pipx_metadata.json", "{}", "pipx inject sapo-edge "),
-        ("pyvenv.cfg", "home = /usr/bin\nuv = 0.13.9\n", "uv pip install --python {prefix} "),
-        ("pyvenv.cfg", "home = /usr/bin\n", "{python} -m pip install "),
-    ],
-)
+@pytest.mark.parametrize(("file", "text", "command"), [
+    ("pipx_metadata.json", "{}", "pipx inject sapo-edge "),
+    ("pyvenv.cfg", "home = /usr/bin\nuv = 0.13.9\n", "uv pip install --python {prefix} "),
+    ("pyvenv.cfg", "home = /usr/bin\n", "{python} -m pip install "),
+])  # fmt: skip
 def test_the_command_fits_the_installation(file: str, text: str, command: str) -> None:
     (Path(sys.prefix) / file).write_text(text)
     expected = command.format(prefix=sys.prefix, python=sys.executable) + "'trio>=0.26'"
@@ -87,10 +85,7 @@ def test_versions_and_extras_are_the_declared_ones_if_there_are_any(monkeypatch:
     assert how_to_install("trio", "numpy").startswith("install them with: ")
     assert [extra_of(name) for name in ("trio", "re2", "typer", "unheard")] == ["swarm", "models", None, None]
 
-    def metadata(name: str) -> Message:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "metadata", metadata)
+    monkeypatch.setattr(importlib.metadata, "metadata", Mock(side_effect=importlib.metadata.PackageNotFoundError))
     assert how_to_install("torch", "peft").endswith("-m pip install torch peft")
 
 

@@ -12,31 +12,26 @@ from hypothesis import strategies as st
 from sapo_edge import plain
 
 
-@pytest.mark.parametrize(
-    ("count", "said"),
-    [
-        (0, "0 B"), (999, "999 B"), (999.7, "1.0 kB"), (1000, "1.0 kB"), (1249, "1.2 kB"), (999_949, "999.9 kB"),
-        (999_950, "1.0 MB"), (3_400_000, "3.4 MB"), (2e9, "2.0 GB"),
-        (999.96e9, "1 TB"), (1e15, "1000 TB"), (1e30, "9999 TB"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("count", "said"), [
+    (0, "0 B"), (999, "999 B"), (999.7, "1.0 kB"), (1000, "1.0 kB"), (1249, "1.2 kB"), (999_949, "999.9 kB"),
+    (999_950, "1.0 MB"), (3_400_000, "3.4 MB"), (2e9, "2.0 GB"),
+    (999.96e9, "1 TB"), (1e15, "1000 TB"), (1e30, "9999 TB"),
+])  # fmt: skip
 def test_bytes(count: float, said: str) -> None:
     assert plain.size(count) == said
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(0, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (3599.6, "1 h 0 min"), (7500, "2 h 5 min")],
-)
+@pytest.mark.parametrize(("seconds", "said"), [
+    (0, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (3599.6, "1 h 0 min"), (7500, "2 h 5 min"),
+])  # fmt: skip
 def test_seconds(seconds: float, said: str) -> None:
     assert plain.duration(seconds) == said
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [(40, "40 s"), (89.7, "90 s"), (91, "2 min"), (3500, "58 min"), (3590, "1 h 0 min"), (9000, "2 h 30 min"),
-     (260_000, "3 days")],
-)  # fmt: skip
+@pytest.mark.parametrize(("seconds", "said"), [
+    (40, "40 s"), (89.7, "90 s"), (91, "2 min"), (3500, "58 min"), (3590, "1 h 0 min"), (9000, "2 h 30 min"),
+    (260_000, "3 days"),
+])  # fmt: skip
 def test_an_estimate_is_rough(seconds: float, said: str) -> None:
     assert plain.rough_duration(seconds) == said
 
@@ -51,11 +46,10 @@ def test_counts_and_times() -> None:
     assert re.fullmatch(r"2027-01-1[456] \d\d:\d\d:00", plain.format_time(1_800_000_000))
 
 
-@pytest.mark.parametrize(
-    ("name", "remedy"),
-    [("ownn", "did you mean own?"), ("Learning-Rate", "did you mean learning_rate?"), ("zebra", "see the list"),
-     (3, "see the list"), ("o" * 10**6, "see the list")],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "remedy"), [
+    ("ownn", "did you mean own?"), ("Learning-Rate", "did you mean learning_rate?"), ("zebra", "see the list"),
+    (3, "see the list"), ("o" * 10**6, "see the list"),
+])  # fmt: skip
 def test_a_mistyped_name_gets_the_nearest_option(name: object, remedy: str) -> None:
     assert plain.did_you_mean(name, ["own", "learning_rate"], "see the list") == remedy
 
@@ -86,18 +80,15 @@ def test_a_line_is_wrapped_without_breaking_a_digest() -> None:
     assert all(len(row) <= plain.WIDTH for row in wrapped if digest not in row)
 
 
-@pytest.mark.parametrize(
-    ("texts", "shown"),
-    [
-        (["these numbers: 10, 14. Give it.", "these numbers: 4, 8. Give it."], ["…10, 14.…", "…4, 8.…"]),
-        (["Calculate 29 - 68 =", "Calculate 25 + 68 ="], ["…29 -…", "…25 +…"]),
-        (["State it: 56 + 65 =", "State it: 8 - 2 ="], ["…56 + 65…", "…8 - 2…"]),
-        (["one text"], ["one text"]),
-        (["the same", "the same"], ["the same", "the same"]),
-        (["a b", "a b c"], ["…b", "…b c"]),
-        (["nothing", "alike"], ["nothing", "alike"]),
-    ],
-)
+@pytest.mark.parametrize(("texts", "shown"), [
+    (["these numbers: 10, 14. Give it.", "these numbers: 4, 8. Give it."], ["…10, 14.…", "…4, 8.…"]),
+    (["Calculate 29 - 68 =", "Calculate 25 + 68 ="], ["…29 -…", "…25 +…"]),
+    (["State it: 56 + 65 =", "State it: 8 - 2 ="], ["…56 + 65…", "…8 - 2…"]),
+    (["one text"], ["one text"]),
+    (["the same", "the same"], ["the same", "the same"]),
+    (["a b", "a b c"], ["…b", "…b c"]),
+    (["nothing", "alike"], ["nothing", "alike"]),
+])  # fmt: skip
 def test_of_similar_texts_the_distinctive_part_is_shown(texts: list[str], shown: list[str]) -> None:
     ends = plain.shared_ends(texts)
     assert [plain.without_ends(text, ends) for text in texts] == shown
@@ -113,8 +104,7 @@ def test_shared_ends_are_shared_and_keep_texts_apart(begin: str, end: str, middl
     assert plain.shared_ends(reversed(texts)) == (first, last)
     for text in texts:
         assert text.startswith(first) and text.endswith(last) and len(first) + len(last) <= len(text)
-    assert not first or first[-1].isspace()
-    assert not last or last[0].isspace()
+    assert (not first or first[-1].isspace()) and (not last or last[0].isspace())
     shown = [plain.without_ends(text, (first, last)) for text in texts]
     assert len(set(shown)) == len(set(texts)), "different texts stay different"
     assert plain.without_ends(other, ("no such beginning ", last)) == other

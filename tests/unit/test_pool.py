@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -196,13 +196,10 @@ def test_the_swarm_may_add_while_a_round_samples() -> None:
         for number in range(200):
             pool.add(make_rollout(author, number))
 
-    threads = [threading.Thread(target=add, args=(author,)) for author in "abcd"]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        pool.take(pool.candidates()[:3])
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        adding = [threads.submit(add, author) for author in "abcd"]
+        while not all(future.done() for future in adding):
+            pool.take(pool.candidates()[:3])
     held = pool.candidates()
     assert len(held) == len(pool) <= 50 and pool.bytes == sum(rollout.size_bytes() for rollout in held)
     assert sum(pool.counts.values()) == 800
@@ -214,7 +211,7 @@ offers = st.lists(
 
 
 @given(offers, st.integers(1, 6), st.integers(60, 400), st.floats(0.01, 1.0))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_the_bounds_hold_for_any_arrivals(
     offers: list[tuple[str, int, int, float]], rollouts: int, size: int, share: float
 ) -> None:

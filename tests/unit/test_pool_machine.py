@@ -39,17 +39,9 @@ class Entry:
     network: str
 
 
-@dataclass
-class Memory:
-    """The keys that were added last, at most `REMEMBERED`."""
-
-    keys: list[Hashable] = field(default_factory=list)
-
-    def add(self, key: Hashable) -> None:
-        self.keys = [*(other for other in self.keys if other != key), key][-REMEMBERED:]
-
-    def copy(self) -> Memory:
-        return Memory(list(self.keys))
+def remembered(keys: tuple[Hashable, ...], key: Hashable) -> tuple[Hashable, ...]:
+    """The keys that were added last, at most `REMEMBERED`, with one more."""
+    return (*(other for other in keys if other != key), key)[-REMEMBERED:]
 
 
 @dataclass
@@ -57,15 +49,13 @@ class Model:
     """What a pool holds and remembers, in plain lists; `textless` are the removed ones of which it has the id alone."""
 
     held: list[Entry] = field(default_factory=list)
-    removed: Memory = field(default_factory=Memory)
+    removed: tuple[Hashable, ...] = ()
     textless: set[Hashable] = field(default_factory=set)
-    tasks: Memory = field(default_factory=Memory)
-    texts: Memory = field(default_factory=Memory)
+    tasks: tuple[Hashable, ...] = ()
+    texts: tuple[Hashable, ...] = ()
 
     def copy(self) -> Model:
-        return Model(
-            [replace(entry) for entry in self.held], self.removed.copy(), set(), self.tasks.copy(), self.texts.copy()
-        )
+        return replace(self, held=[replace(entry) for entry in self.held], textless=set())
 
     def expire(self, now: float) -> None:
         for entry in [entry for entry in self.held if entry.arrival < now - LIMITS.seconds]:
@@ -73,7 +63,7 @@ class Model:
 
     def drop(self, entry: Entry) -> None:
         self.held.remove(entry)
-        self.removed.add(entry.rollout.id)
+        self.removed = remembered(self.removed, entry.rollout.id)
         self.textless.discard(entry.rollout.id)
 
     def add(self, rollout: Rollout, network: str, now: float) -> PoolOutcome:
@@ -103,42 +93,42 @@ class Model:
         held = [entry.rollout for entry in self.held]
         if rollout.author == OWN:
             return PoolOutcome.OWN
-        if rollout.id in self.removed.keys or rollout.id in [other.id for other in held]:
+        if rollout.id in self.removed or rollout.id in [other.id for other in held]:
             return PoolOutcome.DUPLICATE
-        if task(rollout) in [*self.tasks.keys, *map(task, held)]:
+        if task(rollout) in [*self.tasks, *map(task, held)]:
             return PoolOutcome.SAME_TASK
-        if text(rollout) in [*self.texts.keys, *map(text, held)]:
+        if text(rollout) in [*self.texts, *map(text, held)]:
             return PoolOutcome.SAME_TEXT
         return PoolOutcome.TOO_LARGE if rollout.size_bytes() > LIMITS.bytes else None
 
     def use(self, rollout: Rollout) -> None:
-        known: list[Hashable] = [entry.rollout.id for entry in self.held]
-        known += [identity for identity in self.removed.keys if identity not in self.textless]
-        is_known = rollout.id in known
-        for entry in [entry for entry in self.held if entry.rollout.id == rollout.id]:
-            self.drop(entry)
-        for entry in [entry for entry in self.held if task(entry.rollout) == task(rollout)]:
-            self.drop(entry)
-        for entry in [entry for entry in self.held if is_known and text(entry.rollout) == text(rollout)]:
-            self.drop(entry)
-        self.tasks.add(task(rollout))
+        is_held = rollout.id in [entry.rollout.id for entry in self.held]
+        is_known = is_held or (rollout.id in self.removed and rollout.id not in self.textless)
+        for key in (identity, task, *([text] if is_known else [])):
+            for entry in [entry for entry in self.held if key(entry.rollout) == key(rollout)]:
+                self.drop(entry)
+        self.tasks = remembered(self.tasks, task(rollout))
         if is_known:
-            self.texts.add(text(rollout))
+            self.texts = remembered(self.texts, text(rollout))
 
 
 def total(entries: list[Entry]) -> int:
     return sum(entry.rollout.size_bytes() for entry in entries)
 
 
-def task(rollout: Rollout) -> tuple[str, TaskRef]:
+def identity(rollout: Rollout) -> Hashable:
+    return rollout.id
+
+
+def task(rollout: Rollout) -> Hashable:
     return rollout.author, rollout.ref
 
 
-def question(rollout: Rollout) -> tuple[str, str]:
+def question(rollout: Rollout) -> Hashable:
     return rollout.author, rollout.question
 
 
-def text(rollout: Rollout) -> tuple[str, ...]:
+def text(rollout: Rollout) -> Hashable:
     return rollout.question, *sorted(answer.text for answer in rollout.answers)
 
 
@@ -242,7 +232,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.sampled = None
         self.pool, self.model = self.open(), self.saved.copy()
         self.pool.load(self.path)
-        self.model.textless = set(self.model.removed.keys)
+        self.model.textless = set(self.model.removed)
         # Over a restart only the date tells how old a rollout is. A date that was set back makes none younger than new.
         for entry in self.model.held:
             entry.arrival = self.clock.now - max(0.0, self.wall.now - entry.arrival)
@@ -251,7 +241,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.pool.mark_used([(rollout.id, rollout.author, rollout.ref) for rollout in used])
         for rollout in used:
             self.model.use(rollout)
-            self.model.removed.add(rollout.id)
+            self.model.removed = remembered(self.model.removed, rollout.id)
             self.model.textless.add(rollout.id)
 
     def is_fresh(self, entry: Entry) -> bool:

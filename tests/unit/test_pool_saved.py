@@ -44,11 +44,9 @@ def test_rollouts_come_back_as_text(tmp_path: Path) -> None:
     pool, clock = make_pool()
     own = Answer("ab", True, (1, 2), (-0.5, -0.25))
     rollouts = [
-        make_rollout("a", 1, ["x"]),
-        make_rollout("b", 2, ["é"] * MAX_ANSWERS),
-        replace(make_rollout("c", 3), answers=(own,)),
-        replace(make_rollout("d", 4), digest="ab" * 32),
-    ]
+        make_rollout("a", 1, ["x"]), make_rollout("b", 2, ["é"] * MAX_ANSWERS),
+        replace(make_rollout("c", 3), answers=(own,)), replace(make_rollout("d", 4), digest="ab" * 32),
+    ]  # fmt: skip
     for rollout in rollouts:
         pool.add(rollout)
         clock.now += 1
@@ -70,10 +68,9 @@ def test_rollouts_come_back_as_text(tmp_path: Path) -> None:
     assert pool.load(tmp_path / "empty") == 0 and len(pool) == 0
 
 
-@pytest.mark.parametrize(
-    ("later", "then", "kept"),
-    [(0, 0, [1, 2]), (35, 0, [2]), (35, 20, [2]), (35, 26, []), (86400, 0, []), (-86400, 59, [1, 2])],
-)
+@pytest.mark.parametrize(("later", "then", "kept"), [
+    (0, 0, [1, 2]), (35, 0, [2]), (35, 20, [2]), (35, 26, []), (86400, 0, []), (-86400, 59, [1, 2]),
+])  # fmt: skip
 def test_rollouts_age_while_the_node_is_off(tmp_path: Path, later: float, then: float, kept: list[int]) -> None:
     limits = PoolLimits(seconds=60)
     pool, clock = make_pool(limits=limits)
@@ -115,14 +112,10 @@ def test_the_current_limits_apply_to_a_loaded_pool(tmp_path: Path) -> None:
 
 
 def test_the_largest_allowed_pool_can_be_read(tmp_path: Path) -> None:
-    wide = [
-        replace(
-            make_rollout(f"{sequence:02}" + "é" * 63, sequence, [""] * MAX_ANSWERS, "e" * 128, f"{sequence}", ""),
-            ref=TaskRef("e" * 128, "v" * 128, 2**63 - 1, 2**63 - 1 - sequence),
-            round=2**63 - 1,
-        )
-        for sequence in range(40)
-    ]
+    wide, most = [], 2**63 - 1
+    for sequence in range(40):
+        made = make_rollout(f"{sequence:02}" + "é" * 63, sequence, [""] * MAX_ANSWERS, "e" * 128, f"{sequence}", "")
+        wide.append(replace(made, ref=TaskRef("e" * 128, "v" * 128, most, most - sequence), round=most))
     limits = PoolLimits(rollouts=20, bytes=40, author_share=1.0, remembered=20)
     pool, _ = make_pool(limits=limits)
     for rollout in wide:

@@ -14,18 +14,8 @@ from sapo_edge.pool.pool import Pool, PoolLimits, PoolOutcome
 from sapo_edge.rollout import Rollout, ScoredRollout, Task
 from sapo_edge.sapo import RoundContext, RoundResult, RoundSettings, sapo_round
 from sapo_edge.selection import STRATEGIES
-from tests.fakes import (
-    RIGHT,
-    WRONG,
-    Clock,
-    FakePolicy,
-    FakeTransport,
-    ask,
-    first_is_right,
-    make_rollout,
-    numbered_tasks,
-    score_text,
-)
+from tests import fakes
+from tests.fakes import RIGHT, WRONG, Clock, FakePolicy, FakeTransport, ask, first_is_right, make_rollout
 
 
 def score_external(rollout: Rollout, answers: int) -> ScoredRollout:
@@ -45,26 +35,18 @@ class Bench:
         self.settings = RoundSettings(own, external, 4, 16, 1.0, STRATEGIES[strategy], UpdateSettings())
         self.generating, self.updating = CallHandle(), CallHandle()
         self.context = RoundContext(
-            self.policy,
-            self.pool,
-            self.transport,
-            self.tasks,
-            self.score,
-            score_external,
-            lambda scored: scored,
-            ask,
-            lambda own, rng: [scored.rollout for scored in own],
-            "me",
-        )
+            self.policy, self.pool, self.transport, self.tasks, self.score, score_external, lambda scored: scored, ask,
+            lambda own, rng: [scored.rollout for scored in own], "me",
+        )  # fmt: skip
 
     def tasks(self, cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
         self.log.append("tasks")
-        return numbered_tasks(cursor, count)
+        return fakes.numbered_tasks(cursor, count)
 
     def score(self, task: Task, text: str) -> float:
         if self.log[-1] != "score":
             self.log.append("score")
-        return score_text(task, text)
+        return fakes.score_text(task, text)
 
     def fill(self, *rollouts: Rollout) -> None:
         for rollout in rollouts:
@@ -263,9 +245,8 @@ def test_cancellation_leaves_policy_and_pool_as_they_were(step: str) -> None:
 
 def test_a_known_right_answer_teaches_where_all_own_ones_are_wrong() -> None:
     bench = Bench(own=4)
-    bench.policy.script = lambda prompt, position: (
-        RIGHT if prompt[0].content == "question 12" or (prompt[0].content == "question 11" and not position) else WRONG
-    )
+    right = {"question 11": 1, "question 12": 4}
+    bench.policy.script = lambda prompt, position: RIGHT if position < right.get(prompt[0].content, 0) else WRONG
     known = {f"question {number}": "it is right" for number in (10, 11, 12, 13)}
     bench.context = replace(bench.context, right_answer=lambda task: known.get(task.question))
     result = bench.run()

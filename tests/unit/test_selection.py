@@ -60,18 +60,15 @@ def test_selection_is_a_function_of_its_random_generator_and_fractions_hold_on_a
     assert set(counts) == {0, 1} and abs(statistics.mean(counts) - 0.25) < 0.03
 
 
-@pytest.mark.parametrize(
-    ("others", "received", "share"),
-    [
-        (32, BUDGET, 2.0),
-        (FEW, 0, 4.0 * CORRECTION),
-        (FEW + 1, 0, BUDGET / (FEW + 1)),
-        (32, 10**6, 2.0 / CORRECTION),
-        (32, BUDGET * 4 // 3, 1.5),
-        (1e9, 10**9, BUDGET / LARGEST_SWARM),
-        (0, 10**9, math.inf),
-    ],
-)
+@pytest.mark.parametrize(("others", "received", "share"), [
+    (32, BUDGET, 2.0),
+    (FEW, 0, 4.0 * CORRECTION),
+    (FEW + 1, 0, BUDGET / (FEW + 1)),
+    (32, 10**6, 2.0 / CORRECTION),
+    (32, BUDGET * 4 // 3, 1.5),
+    (1e9, 10**9, BUDGET / LARGEST_SWARM),
+    (0, 10**9, math.inf),
+])  # fmt: skip
 def test_the_share_is_the_budget_by_authors_corrected_by_the_inbound_rate(
     others: float, received: int, share: float
 ) -> None:
@@ -89,7 +86,7 @@ def test_authors_are_estimated_from_a_sample(authors: int, seconds: int) -> None
 
 
 @given(st.integers(1, 20), st.integers(1, 3000))
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_fresh_keys_do_not_make_a_new_node_believe_in_a_large_swarm(members: int, keys: int) -> None:
     heard = Authors(3600.0)
     for minute in range(25):
@@ -106,7 +103,7 @@ def test_a_flooding_author_hides_no_others_and_old_authors_are_forgotten() -> No
     for time in range(20):
         heard.hear(f"node {time}", time)
         heard.hear(f"node {time}", time)
-    for _ in range(100_000):
+    for _ in range(20_000):
         heard.hear("flood", 20.0)
     assert heard.estimate(20.0) == 21
     heard.hear("node 1", 3000.0)
@@ -123,7 +120,7 @@ def test_a_flooding_author_hides_no_others_and_old_authors_are_forgotten() -> No
 HOUR = 3600
 
 
-def share_after(members: int, keys: int, each: int = 1, hours: int = 1) -> tuple[float, float]:
+def share_after(members: int, keys: int, hours: int = 1) -> tuple[float, float]:
     """The share of a member before and after a crowd comes, with new keys every hour; honest ones keep the budget."""
     rng, heard = random.Random(members), Authors(float(HOUR))
     selector = SubsetSelector(BUDGET, lambda: heard.estimate(now))
@@ -138,8 +135,8 @@ def share_after(members: int, keys: int, each: int = 1, hours: int = 1) -> tuple
                 heard.hear(f"member {member}", now)
         if minute >= 120:
             hour, turn = divmod(minute, 60)
-            for key in range(turn * keys * each // 60, (turn + 1) * keys * each // 60):
-                heard.hear(f"key {hour} {key % keys}", now)
+            for key in range(turn * keys // 60, (turn + 1) * keys // 60):
+                heard.hear(f"key {hour} {key}", now)
     return before, selector.share
 
 

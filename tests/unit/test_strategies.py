@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from itertools import groupby
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.advantage import informative
+from sapo_edge.config.settings import SETTINGS
 from sapo_edge.rollout import ScoredRollout
 from sapo_edge.selection import STRATEGIES, SuccessRates, in_turn, take_turns, uniform, within_update
 from tests.fakes import make_rollout
@@ -62,8 +64,6 @@ def test_one_author_alone_fills_all_places_and_at_most_half_of_an_update() -> No
 
 
 def test_the_settings_name_every_strategy() -> None:
-    from sapo_edge.config.settings import SETTINGS
-
     assert set(SETTINGS["strategy"].choices) == set(STRATEGIES)
 
 
@@ -73,17 +73,12 @@ COUNTS = st.integers(0, 8)
 """Few, so that the shares bind."""
 candidate_lists = st.lists(
     st.builds(
-        scored,
-        author=st.sampled_from("abc"),
-        sequence=st.integers(0, 1000),
-        entry=st.sampled_from(["sums", "gcd"]),
+        scored, author=st.sampled_from("abc"), sequence=st.integers(0, 1000), entry=st.sampled_from(["sums", "gcd"]),
         flat=st.integers(0, 3).map(lambda number: number == 0),
         network=st.sampled_from(["", "8.8.8.0/24", "9.9.9.0/24", "private"]),
     ),
-    min_size=4,
-    max_size=25,
-    unique_by=lambda item: item.rollout.id,
-)
+    min_size=4, max_size=25, unique_by=lambda item: item.rollout.id,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", list(STRATEGIES))
@@ -110,8 +105,7 @@ def test_every_strategy_chooses_distinct_candidates_as_many_as_it_can_within_the
         assert len(chosen) == count or all({item.rollout.author, item.neighbourhood} & full for item in left)
     else:
         assert len(chosen) == min(count, len(usable))
-    assert len({item.rollout.id for item in chosen}) == len(chosen)
-    assert all(item in usable for item in chosen)
+    assert len({item.rollout.id for item in chosen}) == len(chosen) and all(item in usable for item in chosen)
     assert chosen == STRATEGIES[name](candidates, count, random.Random(seed), RATES)
 
 
@@ -146,7 +140,4 @@ def test_turns_go_by_network_then_author_then_task(candidates: list[ScoredRollou
 
 
 def grouped(candidates: list[ScoredRollout], key: Callable[[ScoredRollout], str]) -> dict[str, list[ScoredRollout]]:
-    groups: dict[str, list[ScoredRollout]] = {}
-    for candidate in candidates:
-        groups.setdefault(key(candidate), []).append(candidate)
-    return groups
+    return {name: list(group) for name, group in groupby(sorted(candidates, key=key), key)}

@@ -74,19 +74,12 @@ def test_what_is_no_whole_library_stays_as_it_is(library: Path, tmp_path: Path, 
 
 def test_headers_and_tests_go_and_what_is_imported_stays(tmp_path: Path) -> None:
     goes = (
-        "torch/include/c10/a.h",
-        "torch/bin/protoc-3",
-        "torch/bin/AnyTest",
-        "torch/test/a_test",
+        "torch/include/c10/a.h", "torch/bin/protoc-3", "torch/bin/AnyTest", "torch/test/a_test",
         "numpy/linalg/tests/data/a.txt",
-    )
+    )  # fmt: skip
     stays = (
-        "torch/lib/a.so",
-        "torch/bin/torch_shm_manager",
-        "jinja2/tests.py",
-        "numpy/testing/a.py",
-        "other/include/a.h",
-    )
+        "torch/lib/a.so", "torch/bin/torch_shm_manager", "jinja2/tests.py", "numpy/testing/a.py", "other/include/a.h",
+    )  # fmt: skip
     for name in (*goes, *stays):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("1234")

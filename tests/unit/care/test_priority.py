@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from unittest.mock import Mock, call
 
 import psutil
 import pytest
@@ -18,9 +19,8 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="for Linux only")
 def output_of(code: str, *, session: bool = False, before: str = "") -> str:
     """What a separate process prints, since a priority can't be raised again."""
     text = f"import os, threading, psutil\n{before}\nfrom sapo_edge.care.priority import lower_priority\n{code}"
-    ended = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, start_new_session=session, check=True
-    )
+    command = [sys.executable, "-c", text]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, start_new_session=session, check=True)
     return ended.stdout.strip()
 
 
@@ -54,10 +54,9 @@ def test_zero_changes_nothing_and_a_priority_is_never_raised() -> None:
 
 
 @linux
-@pytest.mark.parametrize(
-    ("before", "expected"),
-    [("", "IOPRIO_CLASS_BE 7"), ("psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)", "IOPRIO_CLASS_IDLE 0")],
-)
+@pytest.mark.parametrize(("before", "expected"), [
+    ("", "IOPRIO_CLASS_BE 7"), ("psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)", "IOPRIO_CLASS_IDLE 0"),
+])  # fmt: skip
 def test_on_linux_the_disk_priority_is_lowered_too(before: str, expected: str) -> None:
     code = "lower_priority(10); io = psutil.Process().ionice(); print(io.ioclass.name, io.value)"
     assert output_of(code, before=before) == expected
@@ -79,15 +78,10 @@ print(open('/proc/self/autogroup').read().split()[-1])
 
 @pytest.mark.parametrize("error", [PermissionError(1, "Operation not permitted"), psutil.AccessDenied(1)])
 def test_a_refusal_is_reported_and_the_other_steps_are_done(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    done = []
-
-    def refuse() -> None:
-        raise error
-
-    monkeypatch.setattr(
-        priority, "_steps", lambda nice: {"on the processor": refuse, "on the disk": lambda: done.append(nice)}
-    )
+    obey = Mock()
+    steps = Mock(return_value={"on the processor": Mock(side_effect=error), "on the disk": obey})
+    monkeypatch.setattr(priority, "_steps", steps)
     result = lower_priority(10)
     (text,) = result.refused
     assert text.startswith("the system does not allow a lower priority on the processor: ")
-    assert done == [10] and result.reason
+    assert (steps.mock_calls, obey.mock_calls) == ([call(10)], [call()]) and result.reason

@@ -21,9 +21,7 @@ GENERATED = events.RoundFinished(
 BEFORE = events.HeldOut(round=0, accuracy=0.04, correct=4, questions=100, low=0.02, high=0.1)
 AFTER = events.HeldOut(round=10, accuracy=0.19, correct=19, questions=100, low=0.13, high=0.28)
 COMPARED = events.Comparison(round=40, questions=200, base=8, adapter=120, gain=0.56, low=0.49, high=0.63)
-FEW = replace(
-    COMPARED, questions=4, base=3, adapter=3, gain=0.0, low=-0.3, high=0.6, base_answers="0212", adapter_answers="1011"
-)
+FEW = replace(COMPARED, questions=4, base=3, adapter=3, gain=0.0, base_answers="0212", adapter_answers="1011")
 AHEAD = events.HeadStart(updates=45, learned=300, accuracy=0.5, correct=100, questions=200)
 SENTENCES: list[tuple[events.Event, str]] = [
     (events.NodeStarted(model="M", backend="b"), "started: M; a fresh start"),
@@ -33,10 +31,7 @@ SENTENCES: list[tuple[events.Event, str]] = [
     (BEFORE, "held-out before training: 0.04 (4 of 100, 95 % 0.02 to 0.10)"),
     (AFTER, "held-out after round 10: 0.19 (19 of 100, 95 % 0.13 to 0.28)"),
     (replace(AFTER, split="validation"), "held-out validation after round 10: 0.19 (19 of 100, 95 % 0.13 to 0.28)"),
-    (
-        COMPARED,
-        "held-out test: base 0.04, adapter of round 40 0.60 (200 questions); gain +0.56 (95 % +0.49 to +0.63)",
-    ),
+    (COMPARED, "held-out test: base 0.04, adapter of round 40 0.60 (200 questions); gain +0.56 (95 % +0.49 to +0.63)"),
     (
         replace(FEW, base_examples=6),
         "held-out test: base 0.75 (shown 6 more worked examples), adapter of round 40 0.75 (4 questions); too few "

@@ -33,6 +33,7 @@ from tests.unit.control import evaluations
 
 BASE, ALL_RIGHT = "0" * 25 + "1" * 15, "1" * 40
 TASKS = ("sums",) * 30 + ("gcds",) * 10
+EXPORT = "sapo export --to merged DIRECTORY"
 
 
 def validate(journal: Journal, round: int, marks: str) -> None:
@@ -74,8 +75,7 @@ def test_before_the_second_evaluation_it_says_what_to_run(paths: Paths, journal:
     work(journal, 1)
     report = read_run_report(paths, "first")
     assert report.learned is None and report.as_dict()["learned"] is None
-    reason = "a comparison needs a second evaluation: go on"
-    assert steps(paths) == [(reason, "sapo run")]
+    assert steps(paths) == [("a comparison needs a second evaluation: go on", "sapo run")]
     journal.record(NodeStarted(model="tiny", backend="b", settings=Settings(held_out=0).as_dict()))
     assert steps(paths)[1] == ("hold out more questions, for a figure of the gain", "sapo config set held_out 200")
     for round in (1, 2):
@@ -100,17 +100,14 @@ def test_it_tells_work_tasks_and_what_changed(paths: Paths, journal: Journal) ->
     assert sums["gain"]["low"] == paired_gain(*marks).low > 0
     # Ten questions are too few for a figure.
     assert gcds["name"] == "gcds" and gcds["gain"] is None
-    assert [example["now"]["question"] for example in learned["became_right"]] == [
-        f"question {number}" for number in range(3)
-    ]
-    (wrong,) = learned["became_wrong"]
+    right, (wrong,) = learned["became_right"], learned["became_wrong"]
+    assert [example["now"]["question"] for example in right] == [f"question {number}" for number in range(3)]
     assert (wrong["before"]["answer"], wrong["now"]["answer"]) == ("answer 1", "answer 0")
 
 
 def test_a_run_is_flat_after_three_evaluations_without_a_rise(paths: Paths, journal: Journal) -> None:
     learn(paths, journal, {10: ALL_RIGHT, 20: ALL_RIGHT, 30: BASE, 40: BASE})
-    command = "sapo export --to merged DIRECTORY"
-    assert steps(paths)[0] == ("flat for 30 rounds: take what was learned with you", command)
+    assert steps(paths)[0] == ("flat for 30 rounds: take what was learned with you", EXPORT)
     journal.truncate_after(20)
     assert steps(paths)[0] == ("it still rises: go on", "sapo run")
     settings = Settings(rounds=20).as_dict()
@@ -139,7 +136,7 @@ def test_a_run_that_nobody_continues_is_chosen_first(paths: Paths, journal: Jour
     learn(paths, journal, dict.fromkeys((10, 20, 30, 40), ALL_RIGHT))
     begin_run(paths, "third")
     commands = [command for _, command in steps(paths)]
-    assert commands[:2] == ["sapo runs use first", "sapo export --to merged DIRECTORY"] and commands[-1] == "sapo eval"
+    assert commands[:2] == ["sapo runs use first", EXPORT] and commands[-1] == "sapo eval"
 
 
 @pytest.mark.parametrize(("measured", "watt_hours", "text"), [

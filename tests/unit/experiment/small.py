@@ -37,6 +37,7 @@ LOST = Arm("flood", "with a hostile member", HALF.training, "flood", 1)
 """An arm whose swarms can't be resumed."""
 CROWD = Arm("crowd", "of many", replace(HALF.training, share=8), churn=0.2, slowest=4.0)
 """Another one, whose members come, go, differ in speed, and share what there is room for."""
+ARMS = {arm.name: arm for arm in (*RESUMABLE, LOST, CROWD)}
 SETTING = Setting("small", "Small", (*RESUMABLE, LOST), "4/0", nodes=3, rounds=8, every=2)
 
 
@@ -51,11 +52,6 @@ def new_swarm(arm: Arm, models: Shelves, seed: int = 1, setting: Setting = SETTI
 def record_of(arm: Arm, models: Shelves, seed: int = 1, setting: Setting = SETTING) -> SwarmRecord:
     """The record of an undisturbed swarm."""
     return new_swarm(arm, models, seed, setting).run()
-
-
-def rows(record: SwarmRecord) -> list[dict[str, object]]:
-    """Its rounds, for comparisons that show what differs."""
-    return [asdict(row) for row in record.rounds]
 
 
 def text(record: SwarmRecord) -> str:

@@ -23,28 +23,25 @@ def swarm(
 
     def correct(questions: str, round: int) -> str:
         samples = 8 if questions.endswith("@8") else 1
-        return "".join(
-            str(sum(random_numbers.random() < chance(round) for _ in range(samples)))
-            for _ in range(QUESTIONS[questions])
-        )
+        drawn = ([random_numbers.random() < chance(round) for _ in range(samples)] for _ in range(QUESTIONS[questions]))
+        return "".join(str(sum(rights)) for rights in drawn)
 
-    rows, evaluations = [], []
+    rows = []
     for round in range(1, rounds + 1):
         for node in range(nodes):
             rewards = {task: float(sum(random_numbers.random() < chance(round) for _ in range(own))) for task in TASKS}
-            rows.append(
-                RoundRecord(
-                    round=round, node=node, own=sum(rewards.values()) / (own * len(TASKS)),
-                    external=None if arm == "8/0" else random_numbers.random(), generated=own * len(TASKS),
-                    tokens=own * 20, trained=own * 15, informative_own=1, informative_external=0, taken=0,
-                    tasks={task: (rewards[task], own) for task in TASKS}, seconds=seconds,
-                )
-            )  # fmt: skip
-    for round in range(0, rounds + 1, max(1, rounds // 5)):
-        evaluations += [
-            EvaluationRecord(round, node, "validation", correct("validation", round)) for node in range(nodes)
-        ]
-    for questions in ("test", "harder", "test@8"):
-        evaluations += [EvaluationRecord(rounds, node, questions, correct(questions, rounds)) for node in range(nodes)]
+            rows.append(RoundRecord(
+                round=round, node=node, own=sum(rewards.values()) / (own * len(TASKS)),
+                external=None if arm == "8/0" else random_numbers.random(), generated=own * len(TASKS),
+                tokens=own * 20, trained=own * 15, informative_own=1, informative_external=0, taken=0,
+                tasks={task: (rewards[task], own) for task in TASKS}, seconds=seconds,
+            ))  # fmt: skip
+    asked = [(round, "validation") for round in range(0, rounds + 1, max(1, rounds // 5))]
+    asked += [(rounds, questions) for questions in ("test", "harder", "test@8")]
+    evaluations = [
+        EvaluationRecord(round, node, questions, correct(questions, round))
+        for round, questions in asked
+        for node in range(nodes)
+    ]
     entries = {name: tuple(TASKS[index % 2] for index in range(size)) for name, size in QUESTIONS.items()}
     return SwarmRecord(setting, arm, "", seed, tuple(rows), tuple(evaluations), entries)

@@ -60,10 +60,8 @@ def honest(source: TaskSource, count: int = 3) -> list[Rollout]:
     rollouts = []
     for sequence, task in enumerate(source.training_tasks(77, 0, count)[0]):
         texts = ("I don't know.", f"Step by step: <answer>{task.ground_truth}</answer>")
-        answers = tuple(Answer(text, True) for text in texts)
-        rollouts.append(
-            Rollout(task.ref, task.question, task.ground_truth, answers, VICTIM.peer_id, 1, sequence, time.time())
-        )
+        answers, asked = tuple(Answer(text, True) for text in texts), (task.ref, task.question, task.ground_truth)
+        rollouts.append(Rollout(*asked, answers, VICTIM.peer_id, 1, sequence, time.time()))
     return rollouts
 
 
@@ -217,9 +215,7 @@ def test_nested_tags_begin_with_one_and_the_same_wrong_answer(public: Public) ->
             assert text == wrapped(rollout.ground_truth)
 
 
-def test_adaptive_nests_while_that_earns_and_is_constant_otherwise(
-    source: TaskSource, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_adaptive_nests_if_that_earns_and_else_is_constant(source: TaskSource, monkeypatch: pytest.MonkeyPatch) -> None:
     bait = commonest_answer(known(source, LIMIT))
     for opening, limit, nests in (("rpartition", LIMIT, True), ("rpartition", 22, False), ("partition", LIMIT, False)):
         # A verifier that reads from the last opening tag before the first close, or from the first.

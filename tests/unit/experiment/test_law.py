@@ -46,9 +46,8 @@ def test_the_plan_has_a_quarter_of_liars_and_asks_few() -> None:
     plan = SCALES[LAW]()
     assert [setting.nodes for setting in plan.settings] == list(SIZES)
     for setting in plan.settings:
-        assert setting.asked == 16 and len(setting.arms) == (
-            1 if setting.nodes < 4 else 5 if setting.nodes == 16 else 4
-        )
+        arms = 1 if setting.nodes < 4 else 5 if setting.nodes == 16 else 4
+        assert (setting.asked, len(setting.arms)) == (16, arms)
         assert all(arm.hostile in (0, setting.nodes // 4) for arm in setting.arms)
         assert [arm.name for arm in setting.arms if not arm.training.share] == ["speeds, alone"] * (setting.nodes == 16)
 
@@ -68,9 +67,8 @@ def test_the_report_has_a_line_for_each_size_a_law_and_a_plot(tmp_path: Path) ->
     written = [(line["arm"], line["members"], line["swarms"]) for line in lines]
     assert written == [("honest", str(members), "2") for members in SIZES[:5]]
     # Each round of a member took half a second.
-    assert float(lines[0]["rounds"]) <= 20 and float(lines[0]["member_seconds"]) == pytest.approx(
-        0.5 * float(lines[0]["rounds"]), rel=0.3
-    )
+    rounds, seconds = (float(lines[0][name]) for name in ("rounds", "member_seconds"))
+    assert rounds <= 20 and seconds == pytest.approx(0.5 * rounds, rel=0.3)
     text = paths["summary.txt"].read_text()
     assert re.search(r"   16 members  test 0\.\d+  goal: \d+ rounds", text)
     assert "limit - gain * members ** -exponent: limit 0." in text

@@ -15,13 +15,6 @@ from sapo_edge.experiment.scales import SCALES, embedded, read_plan, tiny
 from sapo_edge.policy import ExternalRule
 
 ROOT = Path(__file__).parents[3]
-SETTING = """
-[[settings]]
-name = "mine"
-title = "Mine"
-baseline = "8/0"
-arms = [{ name = "8/0", title = "alone" }]
-"""
 
 
 def read(directory: Path, text: str) -> Plan:
@@ -33,6 +26,9 @@ def read(directory: Path, text: str) -> Plan:
 def with_setting(**changes: str) -> str:
     lines = {"name": '"mine"', "title": '"Mine"', "baseline": '"8/0"', "arms": '[{ name = "8/0", title = "alone" }]'}
     return "[[settings]]\n" + "\n".join(f"{name} = {value}" for name, value in (lines | changes).items())
+
+
+SETTING = with_setting() + "\n"
 
 
 def with_arm(more: str) -> str:
@@ -73,9 +69,8 @@ def test_an_arms_numbers_reach_training(tmp_path: Path) -> None:
         ' origin = "frozen", frozen = 2, rounds = 1'
     )
     (arm,) = read(tmp_path, text).settings[0].arms
-    assert arm.training == Training(
-        2, 6, strategy="uniform", rule=ExternalRule(bounded=False, slack=1.0), keeps=5, origin="frozen"
-    )
+    rule = ExternalRule(bounded=False, slack=1.0)
+    assert arm.training == Training(2, 6, strategy="uniform", rule=rule, keeps=5, origin="frozen")
     assert (arm.frozen, arm.rounds, type(arm.rounds)) == (2, 1.0, float)
 
 

@@ -76,19 +76,16 @@ def test_what_a_kill_left_of_a_line_costs_that_swarm_alone(tmp_path: Path, kept:
     assert path.read_bytes() == b"".join(lines)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"seed": "3"},
-        {"rounds": [{}]},
-        {"rounds": [None]},
-        {"entries": {}},
-        {"entries": {"test@8": ["sums"]}},
-        {"evaluations": [{"round": 1, "node": 0, "questions": "test@8", "correct": "0x"}]},
-        {"evaluations": [{"round": True, "node": 0, "questions": "test@8", "correct": "08"}]},
-        {"arm": None},
-    ],
-)
+@pytest.mark.parametrize("change", [
+    {"seed": "3"},
+    {"rounds": [{}]},
+    {"rounds": [None]},
+    {"entries": {}},
+    {"entries": {"test@8": ["sums"]}},
+    {"evaluations": [{"round": 1, "node": 0, "questions": "test@8", "correct": "0x"}]},
+    {"evaluations": [{"round": True, "node": 0, "questions": "test@8", "correct": "08"}]},
+    {"arm": None},
+])  # fmt: skip
 def test_a_wrong_field_is_refused_with_its_line(tmp_path: Path, change: dict[str, Any]) -> None:
     written(tmp_path)
     path = tmp_path / FILE

@@ -144,9 +144,7 @@ def test_records_are_the_same_however_they_came_about(plan: Plan, tmp_path: Path
     assert (tmp_path / "two" / FILE).read_bytes().startswith(before)
 
 
-def test_a_save_is_finished_before_the_process_ends(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_save_is_done_before_the_process_ends(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "begin_worker", begin_slow)
     with closing(run_jobs(plan, tmp_path / "two", tmp_path, 2, silent)) as broken:
         stopped = next(step.job for step in broken if step.finished == 2 and step.job.arm in RESUMABLE)
@@ -156,14 +154,11 @@ def test_a_save_is_finished_before_the_process_ends(
     assert saved_rounds(state) == [2]
 
 
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [
-        (be_killed, "a worker process was ended; run the same command again"),
-        (find_the_disk_full, "the disk of .* is full; free some space on it, or use --to"),
-        (refuse, "it can't be run; run another one"),
-    ],
-)
+@pytest.mark.parametrize(("target", "message"), [
+    (be_killed, "a worker process was ended; run the same command again"),
+    (find_the_disk_full, "the disk of .* is full; free some space on it, or use --to"),
+    (refuse, "it can't be run; run another one"),
+])  # fmt: skip
 def test_a_worker_that_fails_ends_the_run_with_its_reason(
     plan: Plan, tmp_path: Path, small_workers: Path, monkeypatch: pytest.MonkeyPatch, target: Any, message: str
 ) -> None:
@@ -222,9 +217,7 @@ def small_scene(plan: Plan, directory: Path, said: list[str]) -> Scene:
     return SmallScene(plan, directory, directory / "work", said.append, said.append, nullcontext())  # type: ignore[return-value]
 
 
-def test_a_damaged_state_costs_one_swarm_and_not_the_run(
-    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_state_costs_one_swarm_alone(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "SAVE_SECONDS", 0.0)
     job = Job(plan.settings[0], HALF, 0)
     said: list[str] = []

@@ -68,9 +68,7 @@ def test_the_first_rounds_run_on_a_small_model(tmp_path: Path, name: str, arm: s
     assert {row.questions for row in record.evaluations} == {"validation", "test", "test@8"}
 
 
-def test_members_sample_from_one_format_whatever_is_the_fastest_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_members_sample_from_one_format_whatever_is_fastest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("llama_cpp")
     pytest.importorskip("torch")
     monkeypatch.setattr(requantise, "SMALL", 0)

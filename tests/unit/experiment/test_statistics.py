@@ -29,9 +29,8 @@ QUESTIONS = {"validation": ("a", "a", "b", "b"), "test": ("a", "b"), "test@8": (
 
 
 def row(round: int, node: int, own: float, external: float | None = None, generated: int = 10) -> RoundRecord:
-    return RoundRecord(
-        round, node, own, external, generated, 5 * generated, 0, 0, 0, 0, {"a": (own * generated, generated)}
-    )
+    tasks = {"a": (own * generated, generated)}
+    return RoundRecord(round, node, own, external, generated, 5 * generated, 0, 0, 0, 0, tasks)
 
 
 def record(seed: int = 0, arm: str = "8/0", test: str = "10", generated: int = 10) -> SwarmRecord:
@@ -151,16 +150,13 @@ def test_an_interval_is_the_same_each_time() -> None:
     assert estimate.t_low == pytest.approx(0.0446, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "verdict"),
-    [
-        (0.01, 0.1, "above"),
-        (-0.1, -0.01, "below"),
-        (-0.1, 0.1, "not told apart"),
-        (0.0, 0.1, "not told apart"),
-        (None, None, "no interval"),
-    ],
-)
+@pytest.mark.parametrize(("low", "high", "verdict"), [
+    (0.01, 0.1, "above"),
+    (-0.1, -0.01, "below"),
+    (-0.1, 0.1, "not told apart"),
+    (0.0, 0.1, "not told apart"),
+    (None, None, "no interval"),
+])  # fmt: skip
 def test_verdicts_come_from_the_interval(low: float | None, high: float | None, verdict: str) -> None:
     assert Estimate(0.05, low, high, 10).verdict == verdict
 

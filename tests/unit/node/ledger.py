@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sapo_edge.config.settings import Settings
 from sapo_edge.node.rounds import Node
@@ -13,7 +14,8 @@ from sapo_edge.state.store import Store
 from sapo_edge.tasks.held_out import Split
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
-from tests.fakes import RIGHT, WRONG, FakePolicy, FakeTransport, first_is_right, make_rollout
+from tests.fakes import RIGHT, WRONG, FakePolicy, FakeTransport, first_is_right
+from tests.unit.node.machine import offered
 
 MANIFEST = load_manifest("starter")
 SETTINGS = Settings(
@@ -63,12 +65,9 @@ class Ledger(FakePolicy):
 
 
 def peers_rollout(number: int) -> Rollout:
-    author = f"peer {number % 3}"
-    question = Numbered().regenerate(TaskRef("sums", "1", 1, number)).question
-    made = make_rollout(author, number, [RIGHT, WRONG, f"{number}"], "sums", question)
-    return Rollout(
-        TaskRef("sums", "1", 1, number), question, "", made.answers, author, 1, number, 1.5, f"{number:064x}"
-    )
+    task = Numbered().regenerate(TaskRef("sums", "1", 1, number))
+    made = offered(task, f"peer {number % 3}", number, (RIGHT, WRONG, f"{number}"))
+    return replace(made, digest=f"{number:064x}")
 
 
 def open_node(store: Store, wire: FakeTransport) -> tuple[Node, Ledger]:

@@ -51,21 +51,18 @@ def leave(paths: Paths, *logged: Event | str, output: str = "", earlier: Event |
     paths.background_output.write_text(output)
 
 
-@pytest.mark.parametrize(
-    ("logged", "output", "reason", "expected"),
-    [
-        ((STARTED, DONE), "", "all 3 rounds are done", True),
-        ((STARTED,), "", NO_MESSAGE, False),
-        ((), "loading\nsapo: no model is installed; install one\n", "no model is installed; install one", False),
-        ((STARTED,), "sapo: the disk is full; free some\n", "the disk is full; free some", False),
-        ((STARTED,), "Fatal Python error: Segmentation fault\n\nThread 0x1:\n",
-         "crashed in native code (Segmentation fault)", False),
-        ((STARTED,), "Traceback (most recent call last):\n  x\nValueError: odd\n",
-         "a bug in the program: ValueError: odd", False),
-        ((STARTED, DONE, NodeStarted(model="m", backend="b", time=NOW + 30)), "", NO_MESSAGE, False),
-        (("no event", "{}", "[]", '{"event": []}', "{broken", STARTED, DONE), "\xff", DONE.reason, True),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("logged", "output", "reason", "expected"), [
+    ((STARTED, DONE), "", "all 3 rounds are done", True),
+    ((STARTED,), "", NO_MESSAGE, False),
+    ((), "loading\nsapo: no model is installed; install one\n", "no model is installed; install one", False),
+    ((STARTED,), "sapo: the disk is full; free some\n", "the disk is full; free some", False),
+    ((STARTED,), "Fatal Python error: Segmentation fault\n\nThread 0x1:\n",
+     "crashed in native code (Segmentation fault)", False),
+    ((STARTED,), "Traceback (most recent call last):\n  x\nValueError: odd\n",
+     "a bug in the program: ValueError: odd", False),
+    ((STARTED, DONE, NodeStarted(model="m", backend="b", time=NOW + 30)), "", NO_MESSAGE, False),
+    (("no event", "{}", "[]", '{"event": []}', "{broken", STARTED, DONE), "\xff", DONE.reason, True),
+])  # fmt: skip
 def test_log_and_output_tell_how_it_ended(
     paths: Paths, logged: tuple[Event | str, ...], output: str, reason: str, expected: bool
 ) -> None:
@@ -74,7 +71,7 @@ def test_log_and_output_tell_how_it_ended(
     assert ended is not None and (ended.reason, ended.expected) == (reason, expected)
 
 
-def test_a_clock_that_is_set_back_meanwhile_changes_nothing(paths: Paths) -> None:
+def test_a_clock_that_is_set_back_changes_nothing_and_a_later_node_in_a_terminal_is_the_last(paths: Paths) -> None:
     paths.lock.write_text("4710\n")
     os.utime(paths.lock, (NOW + 3600, NOW + 3600))
     code = f"from pathlib import Path; Path({str(paths.log)!r}).open('a').close()"
@@ -87,7 +84,7 @@ def test_a_clock_that_is_set_back_meanwhile_changes_nothing(paths: Paths) -> Non
     log(paths, STARTED, DONE)
     ended = Background(paths).ended()
     assert ended is not None and ended.expected and ended.reason == DONE.reason
-    # One in a terminal, after a second change of the clock.
+    # A later one in a terminal, after a second change of the clock, is the last.
     log(paths, NodeStopped(reason="asked to stop", rounds=4, time=NOW - 7200))
     paths.lock.write_text("4711\n")
     os.utime(paths.lock, (NOW - 7200, NOW - 7200))
@@ -125,13 +122,6 @@ def test_the_last_lines_are_bounded(paths: Paths, monkeypatch: pytest.MonkeyPatc
 def test_before_the_first_node_there_is_no_output(paths: Paths) -> None:
     ended = Background(paths).ended()
     assert ended is not None and ended.expected and ended.lines == () and Background(paths).last_output() == ()
-
-
-def test_a_later_node_in_a_terminal_is_the_last(paths: Paths) -> None:
-    leave(paths, STARTED, DONE, output="sapo: an older error; repair it\n")
-    paths.lock.write_text("4711\n")
-    ended = Background(paths).ended()
-    assert ended is not None and ended.expected and ended.reason == DONE.reason
 
 
 @pytest.mark.parametrize(

@@ -83,9 +83,7 @@ def test_a_small_fall_changes_nothing() -> None:
 
 
 @given(st.integers(0, 300), st.lists(st.tuples(st.integers(0, 60), st.booleans()), max_size=20))
-def test_the_number_stays_within_the_setting_and_moves_one_step(
-    external: int, evaluations: list[tuple[int, bool]]
-) -> None:
+def test_the_number_stays_in_the_setting_and_moves_one_step(external: int, evaluations: list[tuple[int, bool]]) -> None:
     balance = Balance(external)
     steps = [reduced(external, halvings) for halvings in range(external.bit_length() + 1)]
     before = external
@@ -100,18 +98,15 @@ def test_the_number_stays_within_the_setting_and_moves_one_step(
 @pytest.mark.parametrize("accuracy", [0.2, 0.5, 0.8])
 def test_noise_alone_seldom_counts_as_a_fall(accuracy: float) -> None:
     """Every answer is drawn anew: no pair of real evaluations differs in more questions at the same accuracy."""
-    generator = random.Random(1)
-    sequences = 100
-    fell = 0
-    for _ in range(sequences):
+    generator, fell = random.Random(1), 0
+    for _ in range(100):
         balance = Balance(4)
         fell += any(balance.observe([generator.random() < accuracy for _ in range(200)]) < 4 for _ in range(10))
-    assert fell / sequences < 0.1
+    assert fell < 10
 
 
 def test_a_real_fall_is_mostly_seen_at_once() -> None:
-    generator = random.Random(1)
-    seen = 0
+    generator, seen = random.Random(1), 0
     for _ in range(100):
         balance = Balance(4)
         for _ in range(5):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.config.settings import Settings
-from sapo_edge.events import Event, RolledBack, RoundFinished
+from sapo_edge.events import RolledBack, RoundFinished
 from sapo_edge.node.collapse import MOST_UNDONE, collapsed
 from sapo_edge.policy import Prompt
 from sapo_edge.tasks.checks import Number
@@ -36,17 +36,13 @@ def rounds(*figures: tuple[float, int]) -> list[RoundFinished]:
     ]
 
 
-@pytest.mark.parametrize(
-    "figures",
-    [
-        [(0.5, 4)] * 10,
-        [(0.5, 4)] * 3 + [(0.2, 3)] * 3,
-        [(0.01, 1)] * 5 + [(0.0, 0)] * 3,
-        [(0.5, 4)] * 3 + [(1.0, 0)] * 3,
-        [(0.5, 4), (0.0, 0), (0.0, 0), (0.0, 0)],
-    ],
-    ids=["steady", "harder questions", "nothing to lose", "all right", "too few rounds"],
-)
+@pytest.mark.parametrize("figures", [
+    [(0.5, 4)] * 10,
+    [(0.5, 4)] * 3 + [(0.2, 3)] * 3,
+    [(0.01, 1)] * 5 + [(0.0, 0)] * 3,
+    [(0.5, 4)] * 3 + [(1.0, 0)] * 3,
+    [(0.5, 4), (0.0, 0), (0.0, 0), (0.0, 0)],
+], ids=["steady", "harder questions", "nothing to lose", "all right", "too few rounds"])  # fmt: skip
 def test_what_is_no_collapse(figures: list[tuple[float, int]]) -> None:
     assert collapsed(rounds(*figures)) is None
 
@@ -94,12 +90,7 @@ def test_it_is_told_and_undone_at_half_the_rate(tmp_path: Path, threshold: float
 
 def test_a_return_that_somebody_asks_for_in_that_round_goes_before(tmp_path: Path) -> None:
     machine = Machine(tmp_path, SOURCE)
-
-    def ask(event: Event) -> None:
-        if isinstance(event, RoundFinished) and event.round == 7 and not machine.of(RolledBack):
-            machine.node.rollback_to = 1
-
-    machine.during = ask
+    machine.at(RoundFinished, lambda: setattr(machine.node, "rollback_to", 1), round=7)
     machine.start(replace(SETTINGS, keep_checkpoints=50), Collapsing(1.1e-4))
     assert machine.of(RolledBack)[0].to_round == 1
 

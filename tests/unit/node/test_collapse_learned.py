@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,17 +33,10 @@ PARTS = (*ROOMS, "heat", "on", "off", '{"', '":"', '"}')
 ENDINGS = ("", " please", " now", ", thanks", "!", " again")
 REQUESTS = {
     f"{room} {state}{ending}": f'{{"{room}":"{state}"}}'
-    for room in ROOMS
-    for state in ("on", "off")
-    for ending in ENDINGS
+    for room, state, ending in itertools.product(ROOMS, ("on", "off"), ENDINGS)
 }
-SOURCE = TaskSource(
-    Manifest(
-        "home",
-        (TaskEntry("home", questions=tuple(OwnQuestion(*pair, Json()) for pair in REQUESTS.items()), reading="fit"),),
-        max_tokens=8,
-    )
-)
+QUESTIONS = tuple(OwnQuestion(*pair, Json()) for pair in REQUESTS.items())
+SOURCE = TaskSource(Manifest("home", (TaskEntry("home", questions=QUESTIONS, reading="fit"),), max_tokens=8))
 LORA = LoraSettings(rank=8, alpha=128.0, seed=3)
 SETTINGS = Settings(
     own=8, external=0, rounds=12, held_out=24, evaluate_every=2, seed=1, network="solo", head_start="0",

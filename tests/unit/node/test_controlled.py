@@ -67,8 +67,7 @@ def test_the_status_follows_the_node(watched: Watched) -> None:
     assert {Progress, RoundFinished} <= {type(event) for event, _ in watched.seen}
     for event, status in watched.seen:
         if isinstance(event, Progress):
-            fields = ("phase", "done", "total", "unit")
-            assert status["progress"] == {name: getattr(event, name) for name in fields}
+            assert status["progress"] == {name: getattr(event, name) for name in ("phase", "done", "total", "unit")}
             assert status["phase"] == event.phase
         if isinstance(event, RoundFinished):
             assert status["round"] == status["last_round"]["round"] == event.round

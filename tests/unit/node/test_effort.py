@@ -46,14 +46,12 @@ def test_pauses_are_neither_work_nor_energy_and_totals_outlive_the_node(tmp_path
 
 
 def test_an_estimate_is_no_measurement(tmp_path: Path) -> None:
-    machine = Machine()
+    machine, stop = Machine(), Stop()
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
-        effort = Effort(journal, Stop(), machine, machine.clock)
+        effort = Effort(journal, stop, machine, machine.clock)
         machine.source = "estimate"
         machine.now += 10
         assert effort.counters() == {WORKED: 10, MEASURED: 0, JOULES: 0}
-    stop = Stop()
-    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
         effort = Effort(journal, stop, machine, machine.clock)
         stop.pause("hot")
         stop.after_round()

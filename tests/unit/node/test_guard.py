@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -17,11 +17,10 @@ from sapo_edge.node.guard import HALVINGS, Guard
 from sapo_edge.node.rollback import remember_used
 from sapo_edge.node.rounds import Node
 from sapo_edge.pool.pool import Pool, PoolOutcome
-from sapo_edge.rollout import Answer, Rollout
 from sapo_edge.state.store import Store
 from tests.fakes import LengthScored
 from tests.unit.node.machine import SETTINGS as PLAIN
-from tests.unit.node.machine import Machine
+from tests.unit.node.machine import Machine, offered
 
 SETTINGS = replace(PLAIN, external=4, rounds=6, held_out=40, evaluate_every=1, strategy="uniform")
 PEERS_ROLLOUTS = 60
@@ -44,13 +43,9 @@ class Trained(Machine):
         return "xx" if position == 0 and self.node.round not in self.bad else "x"
 
     def _fill(self, node: Node) -> None:
-        tasks, _ = self.source.training_tasks(99, 0, PEERS_ROLLOUTS)
-        answers = (Answer("x", True), Answer("xx", True))
-        for number, task in enumerate(tasks):
+        for number, task in enumerate(self.source.training_tasks(99, 0, PEERS_ROLLOUTS)[0]):
             # From many networks: the share of one in an update is limited.
-            author, network = f"peer {number % 10}", f"network {number % 10}"
-            rollout = Rollout(task.ref, task.question, task.ground_truth, answers, author, 1, number, 1.0)
-            node.pool.add(rollout, network)
+            node.pool.add(offered(task, f"peer {number % 10}", number), f"network {number % 10}")
 
     @property
     def external(self) -> list[tuple[int, int]]:
@@ -60,18 +55,8 @@ class Trained(Machine):
     def ask_at(self, round: int, target: int | None) -> list[object]:
         """Ask for a return as soon as a round's checkpoint is saved; the replies."""
         replies: list[object] = []
-
-        def act(event: Event) -> None:
-            if isinstance(event, CheckpointSaved) and event.round == round and not replies:
-                replies.append(NodeControl(self.node, None).roll_back(target))
-
-        self.then(act)
+        self.at(CheckpointSaved, lambda: replies.append(NodeControl(self.node, None).roll_back(target)), round)
         return replies
-
-    def then(self, act: Callable[[Event], object]) -> None:
-        """Act at each event, after what was to be done so far."""
-        before = self.during
-        self.during = lambda event: (before(event), act(event))
 
 
 @pytest.fixture
@@ -123,14 +108,9 @@ def test_a_kill_between_evaluation_and_checkpoint_loses_nothing(trained: Trained
     class Killed(BaseException):
         """Stands for an abrupt end."""
 
-    def die(event: Event) -> None:
-        if isinstance(event, HeldOut) and event.round == 2:
-            raise Killed
-
-    trained.during = die
+    trained.at(HeldOut, Mock(side_effect=Killed), round=2)
     with pytest.raises(Killed):
         trained.run()
-    trained.during = lambda event: None
     trained.run(replace(SETTINGS, rounds=3))
     assert trained.external == [(4, 2)]
 
@@ -190,25 +170,15 @@ def test_after_a_return_and_a_restart_nothing_comes_twice(trained: Trained) -> N
 
 def test_a_paused_node_returns_without_being_resumed(trained: Trained) -> None:
     replies = trained.ask_at(3, 2)
-
-    def act(event: Event) -> None:
-        if isinstance(event, CheckpointSaved) and event.round == 3:
-            trained.node.stop.pause("asked to pause")
-        if isinstance(event, RolledBack):
-            trained.node.stop.after_round()
-
-    trained.then(act)
+    trained.at(CheckpointSaved, lambda: trained.node.stop.pause("asked to pause"), round=3)
+    trained.at(RolledBack, lambda: trained.node.stop.after_round())
     trained.run()
     assert replies == [{"from": 3, "to": 2}] and trained.node.round == 2
 
 
 def test_the_round_in_progress_does_not_remove_the_checkpoint_to_return_to(trained: Trained) -> None:
-    def act(event: Event) -> None:
-        if isinstance(event, RoundFinished) and event.round == 3:
-            NodeControl(trained.node, None).roll_back(2)
-            trained.node.stop.after_round()
-
-    trained.during = act
+    trained.at(RoundFinished, lambda: NodeControl(trained.node, None).roll_back(2), round=3)
+    trained.at(RoundFinished, lambda: trained.node.stop.after_round(), round=3)
     trained.run(replace(SETTINGS, keep_checkpoints=1))
     assert trained.node.round == 2, "it returns even if it is asked to stop"
     with Store(trained.paths) as store:

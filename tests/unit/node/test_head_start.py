@@ -27,8 +27,8 @@ from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.questions import OwnQuestion
 from sapo_edge.tasks.source import Judgement, TaskSource
 from tests.defences.defence import fails_without
-from tests.fakes import FakePolicy, make_rollout
-from tests.unit.node.machine import Machine, at_call
+from tests.fakes import FakePolicy
+from tests.unit.node.machine import Machine, at_call, offered
 
 SETTINGS = Settings(
     own=4, external=0, answers=2, rounds=2, held_out=4, evaluate_every=0, seed=5, network="solo", head_start="0"
@@ -49,12 +49,9 @@ def no_sample(*_: object) -> tuple[list[ScoredRollout], list[ScoredRollout], int
 
 
 def run(
-    home: Path,
-    settings: Settings,
-    tasks: TaskSource,
-    policy: FakePolicy,
+    home: Path, settings: Settings, tasks: TaskSource, policy: FakePolicy,
     prepare: Callable[[Node], object] = lambda node: None,
-) -> Machine:
+) -> Machine:  # fmt: skip
     machine = Machine(home, tasks)
     machine.start(settings, policy, prepare)
     return machine
@@ -111,6 +108,15 @@ class Judged(TaskSource):
         right = self.policy.judged % self.questions < self.policy.right()
         self.policy.judged += 1
         return Judgement(right, right)
+
+
+def rising(
+    home: Path, course: dict[int, int], prepare: Callable[[Node], object] = lambda node: None,
+    settings: Settings = AUTO, asked: int = 3,
+) -> Machine:  # fmt: skip
+    """A node whose policy answers so many validation questions right after so many updates."""
+    policy = Rising(course)
+    return run(home, settings, Judged(policy, asked), policy, prepare)
 
 
 def test_right_answers_of_training_questions_are_learned_first(tmp_path: Path) -> None:
@@ -185,8 +191,7 @@ def test_without_it_nothing_changes_and_rounds_ask_the_same_questions(tmp_path: 
 
 
 def test_by_default_it_goes_on_while_validation_rises_and_keeps_the_best(tmp_path: Path) -> None:
-    policy = Rising({0: 0, 20: 1, 40: 2, 60: 1})
-    machine = run(tmp_path, AUTO, Judged(policy), policy)
+    machine = rising(tmp_path, {0: 0, 20: 1, 40: 2, 60: 1})
     course = validations(machine)
     assert course[:2] == [(20, 1, False), (40, 2, False)], "the first comes soon, the others at growing distances"
     assert course[-1][2] and course[-1][0] - 40 >= WAIT_AGAIN and {right for _, right, _ in course[2:-1]} == {1}
@@ -196,48 +201,37 @@ def test_by_default_it_goes_on_while_validation_rises_and_keeps_the_best(tmp_pat
     best = machine.best()
     assert best is not None and best.round == 0, "no run ends below its head start"
     assert best.accuracy == pytest.approx(2 / 3) and best.cursor["head_start"]["updates"] == 40
-    loaded, generated = policy.log.index("load"), policy.log.index("generate")
-    assert loaded < generated, "the rounds begin with the best"
+    assert machine.policy.log.index("load") < machine.policy.log.index("generate"), "the rounds begin with the best"
 
 
 def test_it_ends_when_nearly_all_is_right_and_is_not_begun_where_it_can_t_help(tmp_path: Path) -> None:
-    policy = Rising({0: 0, 20: 3})
-    assert validations(run(tmp_path / "all", AUTO, Judged(policy), policy)) == [(20, 3, True)]
-    knows = Rising({0: 3})
-    (reason,) = notices(run(tmp_path / "knows", AUTO, Judged(knows), knows))
+    assert validations(rising(tmp_path / "all", {0: 0, 20: 3})) == [(20, 3, True)]
+    (reason,) = notices(rising(tmp_path / "knows", {0: 3}))
     assert reason == "no head start: the model is nearly always right already"
     (reason,) = notices(run(tmp_path / "blind", replace(AUTO, held_out=0), source(*OWN), FakePolicy()))
     assert "nothing tells when to end it" in reason
 
 
 def test_a_node_that_is_stopped_goes_on_from_the_best_validation(tmp_path: Path) -> None:
-    whole = Rising({0: 0, 20: 1, 40: 3})
-    course = validations(run(tmp_path / "whole", AUTO, Judged(whole), whole))
-    stopped = Rising({0: 0, 20: 1, 40: 3})
-    assert notices(run(tmp_path, AUTO, Judged(stopped), stopped, stops_at(25))) == [STOPPED]
-    again = Rising({0: 1, 20: 3})
-    assert validations(run(tmp_path, AUTO, Judged(again), again)) == course[1:]
-    assert taught(again.updates[:20]) == taught(whole.updates[20:40]), "with the same questions"
-    done = Rising({0: 3})
-    assert not validations(run(tmp_path, replace(AUTO, rounds=2), Judged(done), done))
+    whole = rising(tmp_path / "whole", {0: 0, 20: 1, 40: 3})
+    assert notices(rising(tmp_path, {0: 0, 20: 1, 40: 3}, stops_at(25))) == [STOPPED]
+    again = rising(tmp_path, {0: 1, 20: 3})
+    assert validations(again) == validations(whole)[1:]
+    assert taught(again.policy.updates[:20]) == taught(whole.policy.updates[20:40]), "with the same questions"
+    assert not validations(rising(tmp_path, {0: 3}, settings=replace(AUTO, rounds=2)))
     generator = replace(AUTO, role="generator")
     assert not validations(run(tmp_path / "generator", generator, source(*OWN), FakePolicy()))
 
 
 def test_one_that_goes_on_with_other_validation_questions_asks_them_first(tmp_path: Path) -> None:
-    def right(course: dict[int, int], held_out: int) -> Machine:
-        policy = Rising(course)
-        settings = replace(AUTO, held_out=held_out)
-        return run(tmp_path, settings, Judged(policy, held_out), policy, stops_at(25 if held_out == 3 else 1000))
-
-    assert validations(right({0: 0, 20: 2}, 3))[-1] == (20, 2, False)
-    last = right({0: 0, 20: 1, 40: 2}, 2).of(events.HeadStart)[-1]
+    three, two = replace(AUTO, held_out=3), replace(AUTO, held_out=2)
+    assert validations(rising(tmp_path, {0: 0, 20: 2}, stops_at(25), settings=three))[-1] == (20, 2, False)
+    last = rising(tmp_path, {0: 0, 20: 1, 40: 2}, settings=two, asked=2).of(events.HeadStart)[-1]
     assert (last.best_updates, last.correct, last.questions) == (60, 2, 2), "with two questions, one right is a rise"
 
 
 def test_what_was_learned_since_the_last_validation_is_kept_when_it_is_stopped(tmp_path: Path) -> None:
-    policy = Rising({0: 0, 20: 1, 85: 2})
-    machine = run(tmp_path, AUTO, Judged(policy), policy, stops_at(85))
+    machine = rising(tmp_path, {0: 0, 20: 1, 85: 2}, stops_at(85))
     assert notices(machine) == [STOPPED] and validations(machine)[-1][0] == 85
     best = machine.best()
     assert best is not None and best.cursor["head_start"]["updates"] == 85
@@ -252,8 +246,7 @@ def test_it_waits_longer_where_new_questions_come() -> None:
 
 
 def test_a_head_start_that_does_harm_is_not_kept(tmp_path: Path) -> None:
-    policy = Rising({0: 2, 20: 1})
-    machine = run(tmp_path, AUTO, Judged(policy), policy)
+    machine = rising(tmp_path, {0: 2, 20: 1})
     last, best = machine.of(events.HeadStart)[-1], machine.best()
     assert last.done and last.best_updates == 0, "the rounds begin with the untrained policy"
     assert best is not None and best.round == 0 and best.accuracy == pytest.approx(2 / 3)
@@ -266,10 +259,7 @@ def test_all_updates_that_the_owner_asked_for_count_where_nothing_can_be_validat
 
 
 def test_a_node_that_is_stopped_again_and_again_gets_to_its_rounds(tmp_path: Path) -> None:
-    starts = (
-        run(tmp_path, AUTO, Judged(policy), policy, stops_at(30))
-        for policy in (Rising({0: 0}) for _ in range(WAIT_AGAIN // FIRST + 2))
-    )
+    starts = (rising(tmp_path, {0: 0}, stops_at(30)) for _ in range(WAIT_AGAIN // FIRST + 2))
     assert any(machine.rounds for machine in starts), "it began again with the same updates each time"
 
 
@@ -348,11 +338,7 @@ def even_are_right(prompt: Prompt, position: int) -> str:
     return f"{number}7" if position == 1 and int(number) % 2 == 0 else "no idea"
 
 
-@fails_without(
-    "node/head_start.py",
-    "prompt_for(rollout.question), (right,), external=True)",
-    "prompt_for(rollout.question), (right,))",
-)
+@fails_without("node/head_start.py", "(rollout.question), (right,), external=True)", "(rollout.question), (right,))")
 def test_where_only_a_verifier_exists_its_first_right_answers_are_learned(tmp_path: Path) -> None:
     tasks, policy = source(*DATES), FakePolicy()
     policy.script = even_are_right
@@ -400,26 +386,21 @@ def test_a_search_that_is_stopped_begins_again_and_so_does_one_after_a_validatio
     assert last.log.count("update") == 20 + 1
 
 
-@fails_without(
-    "node/rounds.py",
-    "self.pool.take([scored.rollout for scored in external])\n        return own, external, next_cursor",
-    "return own, external, next_cursor",
-)
+@fails_without("node/rounds.py", "        self.pool.take([scored.rollout for scored in external])\n")
 @fails_without("node/head_start.py", "half = min(len(self.others), self._batch // 2)", "half = len(self.others)")
 def test_right_answers_of_others_count_once_their_task_is_verified(tmp_path: Path) -> None:
     tasks, policy = source(*DATES), FakePolicy(lambda _prompt, _position: "no idea")
 
     def rollout(index: int, author: str, **changes: Any) -> Rollout:
         (task,), _ = tasks.training_tasks(99, index, 1)
-        made = make_rollout(author, index, ("no idea", f"{index}"), "mine", task.question, task.ground_truth)
-        return replace(made, ref=task.ref, **changes)
+        return replace(offered(task, author, index, ("no idea", f"{index}")), **changes)
 
     held = tasks.held_out("test", 1)[0]
 
     def fill(node: Node) -> None:
         for index in range(24):
             node.pool.add(rollout(index, f"author {index % 3}"))
-        node.pool.add(replace(make_rollout("liar", 1, ("1", "2"), "mine", held.question, "a number"), ref=held.ref))
+        node.pool.add(offered(held, "liar", 1, ("1", "2")))
         node.pool.add(rollout(30, "forger", ground_truth="another"))
 
     machine = run(tmp_path, replace(AUTO, head_start="5", network="swarm", external=4), tasks, policy, fill)
@@ -431,11 +412,8 @@ def test_right_answers_of_others_count_once_their_task_is_verified(tmp_path: Pat
     assert not notices(machine)
 
 
-def test_a_validation_takes_a_fifth_of_the_time_at_most() -> None:
+def test_a_validation_takes_a_fifth_of_the_time_at_most_and_comes_soon_where_an_update_s_time_is_not_known() -> None:
     state = HeadStartState(updates=400)
     assert [state.next_updates(None, 10.0, validation) for validation in (0.0, 30.0, 200.0)] == [24, 24, 80]
-
-
-def test_a_head_start_that_goes_on_is_validated_soon_while_it_does_not_know_how_long_an_update_takes() -> None:
-    state = HeadStartState(updates=2000, best=1, best_updates=2000)
-    assert (state.next_updates(None, 0.0, 0.0), state.next_updates(2010, 0.0, 0.0)) == (FIRST, 10)
+    goes_on = HeadStartState(updates=2000, best=1, best_updates=2000)
+    assert (goes_on.next_updates(None, 0.0, 0.0), goes_on.next_updates(2010, 0.0, 0.0)) == (FIRST, 10)

@@ -18,14 +18,14 @@ from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.rounds import PROGRESS_INTERVAL, Node
 from sapo_edge.policy import ExternalRule, Prompt, UpdateStatistics
 from sapo_edge.pool.pool import PoolOutcome
-from sapo_edge.rollout import Answer, Rollout
+from sapo_edge.rollout import Rollout
 from sapo_edge.room import Room
 from sapo_edge.state.store import Store
 from sapo_edge.swarm.memory import MemorySwarm
 from sapo_edge.tasks.manifest import load_manifest
 from tests.defences.defence import fails_without
 from tests.fakes import FakePolicy, LengthScored, make_rollout
-from tests.unit.node.machine import SETTINGS, Machine, at_call
+from tests.unit.node.machine import SETTINGS, Machine, at_call, offered
 
 GENERATOR = replace(SETTINGS, role="generator")
 
@@ -197,8 +197,7 @@ def test_the_second_stop_loses_the_round_in_progress_and_no_other(machine: Machi
 
 def stopped_in_evaluation(machine: Machine, number: int, settings: Settings = SETTINGS) -> events.NodeStopped:
     """Ask for an immediate stop in the evaluation of this number."""
-    stop = at_call(number, lambda: machine.node.stop.immediately())
-    return machine.start(settings, before_evaluate=stop)
+    return machine.start(settings, before_evaluate=at_call(number, lambda: machine.node.stop.immediately()))
 
 
 def test_a_stop_during_an_evaluation_loses_no_round_and_the_next_start_evaluates(machine: Machine) -> None:
@@ -336,17 +335,14 @@ def test_changes_of_the_role_keep_the_history_and_the_numbers_of_rounds(machine:
     assert "1 round after the checkpoint of round 8 will be repeated" in machine.notices("warning")
 
 
-@pytest.mark.parametrize(("every", "expected"), [(0, [0, 5]), (2, [0, 2, 4, 5]), (5, [0, 5]), (100, [0, 5])])
-def test_it_evaluates_at_start_at_the_end_and_at_the_interval(
-    machine: Machine, every: int, expected: list[int]
+@pytest.mark.parametrize(("every", "held_out", "expected"), [
+    (0, 4, [0, 5]), (2, 4, [0, 2, 4, 5]), (5, 4, [0, 5]), (100, 4, [0, 5]), (1, 0, []),
+])  # fmt: skip
+def test_it_evaluates_at_start_at_the_end_and_at_the_interval_if_questions_are_held_out(
+    machine: Machine, every: int, held_out: int, expected: list[int]
 ) -> None:
-    machine.start(replace(SETTINGS, rounds=5, evaluate_every=every))
-    assert evaluated(machine) == expected
-
-
-def test_without_held_out_questions_it_evaluates_nothing(machine: Machine) -> None:
-    machine.start(replace(SETTINGS, held_out=0, evaluate_every=1))
-    assert "evaluate" not in machine.policy.log and machine.of(events.HeldOut) == []
+    machine.start(replace(SETTINGS, rounds=5, evaluate_every=every, held_out=held_out))
+    assert evaluated(machine) == expected and ("evaluate" in machine.policy.log) == bool(expected)
 
 
 def test_the_best_checkpoint_is_the_one_with_the_best_evaluation(machine: Machine) -> None:
@@ -375,7 +371,7 @@ def test_the_best_checkpoint_is_the_one_with_the_best_evaluation(machine: Machin
 def test_a_gradient_that_is_not_finite_is_reported_and_the_run_continues(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nothing = UpdateStatistics(loss=float("nan"), gradient_norm=float("inf"), groups=2, informative=2)
+    nothing = UpdateStatistics(loss=math.nan, gradient_norm=math.inf, groups=2, informative=2)
     monkeypatch.setattr(FakePolicy, "update", lambda *_: nothing)
     assert machine.start().rounds == 3
     assert len(machine.notices("warning")) == len(machine.notices()) == 3
@@ -441,12 +437,10 @@ def test_rejected_rollouts_are_counted_by_reason_and_reported(machine: Machine) 
 def test_others_questions_that_are_too_long_for_this_model_are_not_learned(machine: Machine) -> None:
     manifest, drawn = machine.source.manifest, machine.source.training_tasks(9, 0, 40)[0]
     short, *_, long = sorted(drawn, key=lambda task: len(task.question))
-    answers = (Answer("x", True), Answer("xxxx", True))
 
     def fill(node: Node) -> None:
         for number, task in enumerate((short, long)):
-            ref, question, truth = task.ref, task.question, task.ground_truth
-            node.pool.add(Rollout(ref, question, truth, answers, f"author {number}", 1, number, 1.5))
+            node.pool.add(offered(task, f"author {number}", number))
 
     length = sum(len(turn.content) for turn in manifest.prompt_for(long.question))
     machine.start(replace(SETTINGS, external=2), prepare=fill, context=length - 1 + manifest.max_tokens)
@@ -460,12 +454,8 @@ def test_progress_is_reported_at_most_ten_times_a_second_and_at_the_end_of_a_ste
     machine.start(replace(SETTINGS, own=16, rounds=1))
     reports = machine.of(events.Progress)
     ends = [(event.phase, event.unit, event.total) for event in reports if event.done == event.total]
-    assert ends == [
-        ("evaluate", "answers", 4),
-        ("generate", "answers", 48),
-        ("update", "groups", 16),
-        *[("evaluate", "answers", 4)] * 4,
-    ]
+    evaluated = ("evaluate", "answers", 4)
+    assert ends == [evaluated, ("generate", "answers", 48), ("update", "groups", 16), *[evaluated] * 4]
     assert len(reports) <= 7 + 7 * 2 and PROGRESS_INTERVAL == 0.1
 
 
@@ -482,9 +472,7 @@ def test_the_settings_reach_the_policy(machine: Machine) -> None:
 def test_negative_advantages_of_others_count_as_the_setting_says(machine: Machine, weight: float) -> None:
     def prepare(node: Node) -> None:
         (task,), _ = machine.source.training_tasks(99, 0, 1)
-        answers = (Answer("x", True), Answer("xx", True))
-        rollout = Rollout(task.ref, task.question, task.ground_truth, answers, "peer", 1, 0, 1.0)
-        assert node.pool.add(rollout) is PoolOutcome.ADDED
+        assert node.pool.add(offered(task, "peer", 0)) is PoolOutcome.ADDED
         NodeControl(node, None).change_settings({"external_negatives": weight})
 
     machine.start(replace(SETTINGS, own=2, external=1, rounds=1), prepare=prepare)

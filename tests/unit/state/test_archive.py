@@ -26,6 +26,8 @@ from tests.allocated import memory_below
 from tests.defences.defence import fails_without
 from tests.fakes import round_event
 
+Change = Callable[[dict[str, Any]], object]
+
 
 def write_adapter(directory: Path) -> None:
     (directory / "adapter.safetensors").write_bytes(b"weights" * 1000)
@@ -114,9 +116,7 @@ def test_settings_alone_come_back(tmp_path: Path, target: Paths) -> None:
     assert target.config_file.read_text() == "own = 6\n"
 
 
-def test_nothing_is_overwritten_and_a_running_node_left_alone(
-    file: Path, target: Paths, paths: Paths, tmp_path: Path
-) -> None:
+def test_it_overwrites_nothing_and_disturbs_no_node(file: Path, target: Paths, paths: Paths, tmp_path: Path) -> None:
     target.create()
     with StateLock(target.lock), pytest.raises(StateLockedError):
         restore_backup(target, file)
@@ -131,9 +131,7 @@ def test_nothing_is_overwritten_and_a_running_node_left_alone(
         assert list(files_of(tmp_path / home).values()) == [b"mine"]
 
 
-def test_a_backup_that_could_not_be_restored_is_not_written(
-    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_could_not_come_back_is_not_written(paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert archive.MAX_BYTES <= cast(Any, zipfile).ZIP64_LIMIT, "beyond it, the end of the file is of another form"
     for name, limit in (("MAX_BYTES", 1000), ("MAX_FILES", 5)):
         with monkeypatch.context() as patch:
@@ -159,9 +157,7 @@ def test_what_a_killed_restore_left_is_removed(file: Path, target: Paths) -> Non
     assert not left.parent.exists()
 
 
-def test_a_checkpoint_that_vanishes_meanwhile_is_left_out(
-    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_vanishes_is_left_out(paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add = archive._add
 
     def vanish(file: zipfile.ZipFile, name: str, path: Path) -> tuple[int, str]:
@@ -175,12 +171,9 @@ def test_a_checkpoint_that_vanishes_meanwhile_is_left_out(
 
 
 def rewritten(
-    file: Path,
-    change: Callable[[dict[str, Any]], object] = lambda record: None,
-    extra: Mapping[str, bytes] = MappingProxyType({}),
-    method: int = zipfile.ZIP_STORED,
-    mode: int = 0o100600,
-) -> None:
+    file: Path, change: Change = lambda record: None, extra: Mapping[str, bytes] = MappingProxyType({}), *,
+    method: int = zipfile.ZIP_STORED, mode: int = 0o100600,
+) -> None:  # fmt: skip
     """Write an archive again with another index, further files, another compression, or files of another kind."""
     with zipfile.ZipFile(file) as old:
         content = {name: old.read(name) for name in old.namelist()}
@@ -193,7 +186,7 @@ def rewritten(
             new.writestr(info, data)
 
 
-def outside(name: str) -> Callable[[dict[str, Any]], object]:
+def outside(name: str) -> Change:
     return lambda record: record["files"].update({name: [1, "00"]})
 
 
@@ -205,32 +198,26 @@ def outside(name: str) -> Callable[[dict[str, Any]], object]:
     'record.get("program"), record.get("time")',
 )
 @fails_without("state/archive.py", "if (size, digest.hexdigest()) != expected:")
-@pytest.mark.parametrize(
-    "change",
-    [
-        *map(outside, ["../x", "/etc/x", "state/../../x", "state/identity/../../x", "state\\identity", "C:/x"]),
-        *map(outside, ["state/runs/x", "state/runs/x/identity", "state/runs/../journal/journal.sqlite"]),
-        *map(outside, ["state/journal/x", "state/runs/.x/pool", "state/runs", "state/runs/x/journal/other"]),
-        *map(outside, ["state", "state/x", "state/lock", "state/runs/x/checkpoints/.x", "config/other.toml", ""]),
-        outside("state/manifests/../../../../x"),
-        outside("state/runs/x/checkpoints/" + "a/" * 9 + "b"),
-        lambda record: record.update(v="1"),
-        lambda record: record.update(program=7),
-        lambda record: record.update(time="1"),
-        lambda record: record.update(files={}),
-        lambda record: record.update(files=[]),
-        lambda record: record["files"]["state/identity"].__setitem__(0, -1),
-        lambda record: record["files"]["state/identity"].__setitem__(0, 64),
-        lambda record: record["files"]["state/identity"].__setitem__(1, "00" * 32),
-        lambda record: record["files"]["state/identity"].append(1),
-        lambda record: record["files"].update({"state/manifests/missing": [1, "00"]}),
-        lambda record: record["files"]["config/config.toml"].__setitem__(0, 2**40),
-        lambda record: record["files"]["config/config.toml"].__setitem__(0, 10**400),
-    ],
-)  # fmt: skip
-def test_what_is_not_a_backup_changes_nothing(
-    file: Path, target: Paths, tmp_path: Path, change: Callable[[dict[str, Any]], object]
-) -> None:
+@pytest.mark.parametrize("change", [
+    *map(outside, ["../x", "/etc/x", "state/../../x", "state/identity/../../x", "state\\identity", "C:/x"]),
+    *map(outside, ["state/runs/x", "state/runs/x/identity", "state/runs/../journal/journal.sqlite"]),
+    *map(outside, ["state/journal/x", "state/runs/.x/pool", "state/runs", "state/runs/x/journal/other"]),
+    *map(outside, ["state", "state/x", "state/lock", "state/runs/x/checkpoints/.x", "config/other.toml", ""]),
+    *map(outside, ["state/manifests/../../../../x", "state/runs/x/checkpoints/" + "a/" * 9 + "b"]),
+    lambda record: record.update(v="1"),
+    lambda record: record.update(program=7),
+    lambda record: record.update(time="1"),
+    lambda record: record.update(files={}),
+    lambda record: record.update(files=[]),
+    lambda record: record["files"]["state/identity"].__setitem__(0, -1),
+    lambda record: record["files"]["state/identity"].__setitem__(0, 64),
+    lambda record: record["files"]["state/identity"].__setitem__(1, "00" * 32),
+    lambda record: record["files"]["state/identity"].append(1),
+    lambda record: record["files"].update({"state/manifests/missing": [1, "00"]}),
+    lambda record: record["files"]["config/config.toml"].__setitem__(0, 2**40),
+    lambda record: record["files"]["config/config.toml"].__setitem__(0, 10**400),
+])  # fmt: skip
+def test_what_is_not_a_backup_changes_nothing(file: Path, target: Paths, tmp_path: Path, change: Change) -> None:
     rewritten(file, change, {"../x": b"x", "state/../../x": b"x"})
     with pytest.raises(StateError, match=r"damaged|free some space"):
         restore_backup(target, file)
@@ -269,22 +256,12 @@ def bytes_changed(data: bytes) -> list[bytes]:
     def change(at: int, value: bytes) -> bytes:
         return data[:at] + value + data[at + len(value) :]
 
-    many = data[: end + 10] + b"\xff\xff" + data[end + 12 :]
-    return [
-        b"",
-        b"x" * 100,
-        data[:-1],
-        data[: len(data) // 2],
-        data + b"x",
-        long,
-        many,
-        data[: end + 12] + b"\xff" * 4 + data[end + 16 :],
-        # What the library has other errors for: a newer version, encryption, content that is cut or no deflated one.
-        change(place + 6, b"\xff"),
-        change(place + 8, b"\x01"),
-        change(place + 20, b"\x01\0\0\0"),
-        change(content, b"\xff"),
-    ]
+    cut = [b"", b"x" * 100, data[:-1], data[: len(data) // 2], data + b"x"]
+    # Too many entries, and too long a directory.
+    counted = [change(end + 10, b"\xff\xff"), change(end + 12, b"\xff" * 4)]
+    # What the library has other errors for: a newer version, encryption, content that is cut or no deflated one.
+    others = ((place + 6, b"\xff"), (place + 8, b"\x01"), (place + 20, b"\x01\0\0\0"), (content, b"\xff"))
+    return [*cut, long, *counted, *(change(*other) for other in others)]
 
 
 @fails_without("state/archive.py", ' or data.startswith(b"PK\\x06\\x07")')

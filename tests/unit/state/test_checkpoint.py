@@ -64,12 +64,10 @@ def test_what_was_made_for_something_else_or_changed_is_rejected(checkpoints: Ch
         checkpoint.check_origin("other", "manifest")
     with pytest.raises(CheckpointError, match="another manifest"):
         checkpoint.check_origin("model", "other")
-    directory = checkpoints.save(state(1), write).directory
-    directory.rename(directory.with_name("round-000002"))
-    with pytest.raises(CheckpointError, match="of round 1"):
-        checkpoints.read(2)
-    with pytest.raises(CheckpointError, match="of round 1"):
-        checkpoints.load(2)
+    checkpoint.directory.rename(checkpoints.directory / "round-000002")
+    for use in (checkpoints.read, checkpoints.load):
+        with pytest.raises(CheckpointError, match="of round 1"):
+            use(2)
     path = checkpoints.save(state(1), write).directory / RECORD
     record = json.loads(path.read_text())
     record["cursor"]["index"] = 2
@@ -95,11 +93,9 @@ def test_a_damaged_checkpoint_is_skipped_and_set_aside(checkpoints: Checkpoints,
     with pytest.raises(CheckpointError, match="damaged"):
         checkpoints.load(2)
     latest = checkpoints.latest()
-    assert latest is not None and latest.round == 1
-    assert checkpoints.rounds() == [1, 2]
+    assert latest is not None and latest.round == 1 and checkpoints.rounds() == [1, 2]
     newest, (repair,) = checkpoints.recover()
-    assert newest == latest
-    assert "round-000002.damaged" in repair and "\n" not in repair
+    assert newest == latest and "round-000002.damaged" in repair and "\n" not in repair
     assert checkpoints.rounds() == [1] and (checkpoints.directory / "round-000002.damaged").is_dir()
 
 
@@ -146,23 +142,19 @@ def test_a_bit_flipped_in_the_best_checkpoint_is_noticed(checkpoints: Checkpoint
     warnings: list[str] = []
     best = checkpoints.best(warn=warnings.append)
     assert best is not None and best.round == 1
-    (warning,) = warnings
-    assert "round-000002 is damaged" in warning
+    assert len(warnings) == 1 and "round-000002 is damaged" in warnings[0]
     checkpoints.keep = 1
     checkpoints.save(state(4), write)
     assert checkpoints.rounds() == [1, 4], "the best complete one is kept"
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (OSError(errno.ENOSPC, "No space left on device"), StateError),
-        (RuntimeError("I/O error: No space left on device (os error 28)"), StateError),
-        (RuntimeError("something else"), RuntimeError),
-        (Cancelled(), Cancelled),
-        (KeyboardInterrupt(), KeyboardInterrupt),
-    ],
-)
+@pytest.mark.parametrize(("error", "expected"), [
+    (OSError(errno.ENOSPC, "No space left on device"), StateError),
+    (RuntimeError("I/O error: No space left on device (os error 28)"), StateError),
+    (RuntimeError("something else"), RuntimeError),
+    (Cancelled(), Cancelled),
+    (KeyboardInterrupt(), KeyboardInterrupt),
+])  # fmt: skip
 def test_a_failed_write_leaves_the_previous_one(
     checkpoints: Checkpoints, error: BaseException, expected: type[BaseException]
 ) -> None:

@@ -3,8 +3,8 @@
 import contextlib
 import math
 import sqlite3
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,13 +50,11 @@ def journal(tmp_path: Path) -> Journal:
 
 
 def test_a_round_is_stored_with_its_rollouts_as_text(journal: Journal) -> None:
-    event = finished(3)
-    journal.record(event, [scored(1), replace(scored(2), own=False)])
-    assert journal.rounds() == [event]
+    journal.record(event := finished(3), [scored(1), replace(scored(2), own=False)])
+    assert journal.rounds() == [event] and journal.last_round() == 3
     first, second = journal.rollouts(3)
     assert first == JournaledRollout(scored(1).rollout.as_text(), (1.0, 0.0), (0.7, -0.7))
     assert (second.rollout.sequence, second.own) == (2, False)
-    assert journal.last_round() == 3
     # A repeated round replaces the earlier one.
     journal.record(finished(3, loss=0.1), [scored(3)])
     assert [event.statistics["loss"] for event in journal.rounds()] == [0.1]
@@ -120,18 +118,13 @@ def test_external_rollouts_and_their_tasks_are_known_after_a_restart(journal: Jo
     assert [item.rollout.id for item in again.rollouts(1)] == kept
 
 
-def test_a_commit_is_flushed_to_the_disk_even_while_a_reader_is_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_is_flushed_to_disk_while_a_reader_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite3, "connect", flushing_connect)
     journal = Journal(tmp_path / "journal.sqlite")
     # Where commits are not flushed, the write-ahead log is when it is copied into the file: not while it is read.
     assert journal._rows("PRAGMA synchronous", ()) == [(2,)]
-    threads = [threading.Thread(target=journal.record, args=(finished(round),)) for round in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(journal.record, map(finished, range(8))))
     assert len(journal.rounds()) == 8
     assert (journal.reserve_sequences(8), journal.reserve_sequences(1)) == (1, 9)
     journal.truncate_after(-1)
@@ -153,8 +146,7 @@ def test_other_events_are_bounded_and_progress_is_not_kept(journal: Journal, mon
     for number in range(5):
         journal.record(events.Notice(level="info", text=str(number)))
     assert len(journal.events()) == 3
-    stopped = events.NodeStopped(reason="asked", rounds=2)
-    journal.record(stopped)
+    journal.record(stopped := events.NodeStopped(reason="asked", rounds=2))
     assert journal.events()[-1] == stopped
 
 
@@ -167,8 +159,7 @@ def test_what_a_run_is_made_with_and_compared_by_outlasts_any_number_of_checkpoi
         journal.record(start)
         for number in range(9):
             journal.record(events.CheckpointSaved(round=number, path="p", best=False))
-    assert journal.events()[0] == second
-    assert len(journal.events()) == 4
+    assert len(journal.events()) == 4 and journal.events()[0] == second
 
 
 def test_a_failed_round_leaves_nothing_behind(journal: Journal) -> None:
@@ -223,8 +214,7 @@ def test_details_of_the_first_the_best_and_the_last_evaluation_are_kept(journal:
 
 
 def detail_rounds(journal: Journal) -> list[tuple[str, int]]:
-    with sqlite3.connect(journal.path) as connection:
-        return connection.execute("SELECT split, round FROM details ORDER BY split, round").fetchall()
+    return journal._rows("SELECT split, round FROM details ORDER BY split, round", ())
 
 
 def test_the_best_evaluation_is_the_earliest_with_its_answers(journal: Journal) -> None:
@@ -235,8 +225,7 @@ def test_the_best_evaluation_is_the_earliest_with_its_answers(journal: Journal) 
     for event in (second, first, other, held_out(4, questions=9), replace(held_out(5, split="test"), answers="1")):
         journal.record(event)
     assert journal.best_held_out(asked) == (2, first)
-    better = replace(held_out(6), correct=6, answers="1" * 6 + "0" * 4)
-    journal.record(better)
+    journal.record(better := replace(held_out(6), correct=6, answers="1" * 6 + "0" * 4))
     assert journal.best_held_out(asked) == (3, better)
 
 
@@ -252,10 +241,8 @@ def test_external_rollouts_are_counted_since_the_last_evaluation(journal: Journa
 
 
 def test_a_return_deletes_later_rounds_once(journal: Journal) -> None:
-    notice = events.Notice(level="info", text="hello")
-    journal.record(notice)
-    with sqlite3.connect(journal.path) as connection:
-        connection.execute('INSERT INTO events (time, event) VALUES (1, \'{"v":1,"event":"of_a_newer_version"}\')')
+    journal.record(notice := events.Notice(level="info", text="hello"))
+    journal._rows("INSERT INTO events (time, event) VALUES (1, ?)", ('{"v":1,"event":"of_a_newer_version"}',))
     for round in (1, 2, 3):
         journal.record(finished(round), [scored(round)])
         journal.record(held_out(round))
@@ -290,23 +277,18 @@ def test_a_damaged_name_that_is_not_text_is_reported_as_damage(journal: Journal)
         Journal(journal.path)
 
 
-@pytest.mark.parametrize(
-    ("change", "read"),
-    [
-        ("rounds SET event = '{\"v\":'", lambda journal: journal.rounds()),
-        ("rounds SET event = 7", lambda journal: journal.rounds()),
-        ("events SET event = 'x'", lambda journal: journal.events()),
-        ("held_out SET accuracy = 'high'", lambda journal: journal.held_out()),
-        ("rollouts SET rewards = '[1.0'", lambda journal: journal.rollouts(1)),
-        ("rollouts SET answers = '7'", lambda journal: JournalReader(journal.path).rollout(1, 0)),
-        ("rollouts SET answers = ']['", lambda journal: JournalReader(journal.path).rollouts(RolloutQuery(search="a"))),
-        ("rollouts SET seed = -1, own = 0, digest = 'ab'", lambda journal: journal.used_external(10)),
-        ("counters SET value = 'x'", lambda journal: journal.counter("sequence")),
-    ],
-)
-def test_a_row_that_is_damaged_is_reported_as_damage(
-    journal: Journal, change: str, read: Callable[[Journal], object]
-) -> None:
+@pytest.mark.parametrize(("change", "read"), [
+    ("rounds SET event = '{\"v\":'", lambda journal: journal.rounds()),
+    ("rounds SET event = 7", lambda journal: journal.rounds()),
+    ("events SET event = 'x'", lambda journal: journal.events()),
+    ("held_out SET accuracy = 'high'", lambda journal: journal.held_out()),
+    ("rollouts SET rewards = '[1.0'", lambda journal: journal.rollouts(1)),
+    ("rollouts SET answers = '7'", lambda journal: JournalReader(journal.path).rollout(1, 0)),
+    ("rollouts SET answers = ']['", lambda journal: JournalReader(journal.path).rollouts(RolloutQuery(search="a"))),
+    ("rollouts SET seed = -1, own = 0, digest = 'ab'", lambda journal: journal.used_external(10)),
+    ("counters SET value = 'x'", lambda journal: journal.counter("sequence")),
+])  # fmt: skip
+def test_a_damaged_row_is_reported_as_damage(journal: Journal, change: str, read: Callable[[Journal], object]) -> None:
     # To SQLite, a text with changed bytes is a text.
     journal.record(finished(1), [scored()], {"sequence": 1})
     journal.record(held_out(1))

@@ -51,9 +51,9 @@ def test_waiting_for_a_process_ends_when_it_releases_the_lock_or_another_one_hol
     wait_until_released(tmp_path / "none", holder.pid)
     wait_until_released(tmp_path / "lock", os.getpid())
     begin = time.monotonic()
-    threading.Timer(0.3, holder.kill).start()
+    threading.Timer(0.1, holder.kill).start()
     wait_until_released(tmp_path / "lock", holder.pid)
-    assert time.monotonic() - begin >= 0.3
+    assert time.monotonic() - begin >= 0.1
 
 
 def test_the_lock_is_exclusive_within_a_process_too(tmp_path: Path) -> None:

@@ -10,9 +10,7 @@ from sapo_edge.errors import StateError
 from sapo_edge.state.paths import Paths
 
 
-def test_the_argument_overrides_the_environment_and_becomes_absolute(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_argument_overrides_the_environment_and_is_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SAPO_EDGE_HOME", str(tmp_path / "named"))
     assert Paths.default().state == tmp_path / "named" / "state"
     assert Paths.default(tmp_path / "given").state == tmp_path / "given" / "state"

@@ -57,9 +57,8 @@ def test_a_state_of_a_program_that_was_never_released_is_refused(paths: Paths) -
 def test_a_new_run_is_empty_and_goes_on_with_numbers_and_questions(paths: Paths) -> None:
     assert train(paths, 10, 40) == 1
     begin_run(paths, "run-2")
-    assert (
-        run_names(paths) == [FIRST_RUN, "run-2"] and paths.run_name == "run-2" and unused(run_names(paths)) == "run-3"
-    )
+    names = run_names(paths)
+    assert names == [FIRST_RUN, "run-2"] and paths.run_name == "run-2" and unused(names) == "run-3"
     with Store(paths) as store:
         assert store.latest is None and store.journal.last_round() is None
         assert store.resume(model_digest="another", manifest_digest="another") == (None, 0)
@@ -74,9 +73,7 @@ def test_a_new_run_is_empty_and_goes_on_with_numbers_and_questions(paths: Paths)
 
 @settings(max_examples=10)
 @given(work=st.lists(st.tuples(st.sampled_from(["first", "a", "b"]), st.integers(1, 5)), min_size=3, max_size=6))
-def test_no_sequence_number_is_ever_used_twice(
-    tmp_path_factory: pytest.TempPathFactory, work: list[tuple[str, int]]
-) -> None:
+def test_no_sequence_number_comes_twice(tmp_path_factory: pytest.TempPathFactory, work: list[tuple[str, int]]) -> None:
     paths = Paths.default(tmp_path_factory.mktemp("runs"))
     last = 0
     for name, rollouts in work:
@@ -88,10 +85,9 @@ def test_no_sequence_number_is_ever_used_twice(
 
 @pytest.mark.parametrize("name", ["", "../x", "A", "a/b", ".", "-a", "a" * 41, "a b", "a\n", "é"])
 def test_a_name_never_leaves_the_directory(paths: Paths, name: str) -> None:
-    with pytest.raises(ConfigError):
-        begin_run(paths, name)
-    with pytest.raises(ConfigError):
-        use_run(paths, name)
+    for choose in (begin_run, use_run):
+        with pytest.raises(ConfigError):
+            choose(paths, name)
     assert not paths.current_run.exists()
 
 
@@ -125,16 +121,15 @@ def test_a_damaged_choice_is_told_and_can_be_made_again(paths: Paths, content: b
 
 
 def test_a_run_that_could_not_be_begun_is_not_there(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_to_begin(name: str) -> None:
+        with monkeypatch.context() as patch, pytest.raises(StateError, match="No space left"):
+            patch.setattr(runs, "write_atomically", find_the_disk_full)
+            begin_run(paths, name)
+
     train(paths, 1, 1)
-    with monkeypatch.context() as patch:
-        patch.setattr(runs, "write_atomically", find_the_disk_full)
-        with pytest.raises(StateError, match="No space left"):
-            begin_run(paths, "other")
+    fail_to_begin("other")
     assert run_names(paths) == [FIRST_RUN]
     begin_run(paths, "other")
     remove_run(paths, FIRST_RUN)
-    with monkeypatch.context() as patch:
-        patch.setattr(runs, "write_atomically", find_the_disk_full)
-        with pytest.raises(StateError, match="No space left"):
-            begin_run(paths, FIRST_RUN)
+    fail_to_begin(FIRST_RUN)
     assert run_names(paths) == ["other"] and paths.identity.exists(), "what belongs to all runs stays"

@@ -3,6 +3,7 @@
 import os
 import stat
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -46,10 +47,7 @@ def test_the_first_of_two_processes_creates_the_identity(
 
 
 def test_a_file_system_without_hard_links_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(source: Path, target: Path) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError))
     assert read_or_create_secret(tmp_path / "identity") == read_secret(tmp_path / "identity")
     assert os.listdir(tmp_path) == ["identity"]
 

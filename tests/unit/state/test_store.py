@@ -49,9 +49,7 @@ def test_a_killed_node_resumes_from_its_checkpoint_without_duplicates(paths: Pat
         assert store.notices == ["2 rounds after the checkpoint of round 2 will be repeated"]
 
 
-def test_a_run_that_is_chosen_while_a_node_waits_for_the_lock_is_opened_whole(
-    paths: Paths, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_that_is_chosen_while_a_node_waits_is_opened_whole(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     for last in (9, 1):
         with Store(paths) as store:
             record(store, *range(1, last + 1))
