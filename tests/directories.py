@@ -9,21 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.models import (
-    CHAT_TEMPLATE,
-    IM_END,
-    LOCAL_THETA,
-    MULTIPLIERS,
-    PERIOD,
-    POST_NORMED,
-    ROPES,
-    VOCABULARY,
-    ModelShape,
-    ReferenceModel,
-    byte_characters,
-    make_tensors,
-    tokens,
-)
+from tests import models as tiny
+from tests.models import ModelShape, ReferenceModel
 
 CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 NAMES = {
@@ -39,7 +26,7 @@ NORMS = {
     "post_ffw_norm": "post_feedforward_layernorm",
 }  # fmt: skip
 OTHER_NAMES = {
-    **dict.fromkeys(("gemma3_text", *POST_NORMED), NORMS),
+    **dict.fromkeys(("gemma3_text", *tiny.POST_NORMED), NORMS),
     "glm4": {"post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm"},
     "hunyuan_v1_dense": {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
 }
@@ -77,10 +64,10 @@ def write_directory(
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.for_model(
-        shape.architecture, vocab_size=VOCABULARY, hidden_size=shape.width, intermediate_size=shape.inner,
+        shape.architecture, vocab_size=tiny.VOCABULARY, hidden_size=shape.width, intermediate_size=shape.inner,
         num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
         head_dim=shape.head_dim, rms_norm_eps=1e-5, max_position_embeddings=shape.context,
-        tie_word_embeddings=shape.tied, eos_token_id=IM_END, pad_token_id=None,
+        tie_word_embeddings=shape.tied, eos_token_id=tiny.IM_END, pad_token_id=None,
         **_own_values(shape, rope or {"rope_type": "default", "rope_theta": 5000.0}), **values,
     )  # fmt: skip
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -112,16 +99,16 @@ def _own_values(shape: ModelShape, rope: dict[str, Any]) -> dict[str, Any]:
     """Values of the configuration that differ between architectures."""
     values: dict[str, Any] = {"rope_parameters": rope, "sliding_window": shape.window or None}
     if shape.architecture == "granite":
-        values |= MULTIPLIERS
+        values |= tiny.MULTIPLIERS
     if shape.architecture == "ministral3":
         values["rope_parameters"] = rope | {"llama_4_scaling_beta": 0.5, "original_max_position_embeddings": 4}
     if shape.architecture in ("gemma3_text", "qwen2", "qwen3", "ministral", "olmo3", "exaone4"):
-        period = PERIOD if shape.window else 1
+        period = tiny.PERIOD if shape.window else 1
         numbers = range(1, shape.layers + 1)
         values["layer_types"] = ["sliding_attention" if n % period else "full_attention" for n in numbers]
         values["use_sliding_window"] = bool(shape.window)
     if shape.architecture == "gemma3_text":
-        local = {"rope_type": "default", "rope_theta": LOCAL_THETA}
+        local = {"rope_type": "default", "rope_theta": tiny.LOCAL_THETA}
         values["rope_parameters"] = {"full_attention": rope, "sliding_attention": local}
         values["query_pre_attn_scalar"] = shape.head_dim
     return values
@@ -129,7 +116,7 @@ def _own_values(shape: ModelShape, rope: dict[str, Any]) -> dict[str, Any]:
 
 def transformers_tensors(shape: ModelShape) -> dict[str, npt.NDArray[np.float32]]:
     """All weights of a GGUF file of this shape by transformers' names, as they were before llama.cpp's converter."""
-    tensors = make_tensors(shape)
+    tensors = tiny.make_tensors(shape)
     tensors.pop("rope_freqs.weight", None)
     if shape.architecture == "gemma3_text":
         tensors = {name: array - np.float32(name.endswith("norm.weight")) for name, array in tensors.items()}
@@ -177,15 +164,15 @@ def reference_for(path: Path, shape: ModelShape) -> ReferenceModel:
     """
     if shape.architecture in ("llama", "qwen2", "qwen3") and shape.rope == "default":
         return ReferenceModel(path, shape)
-    return reference(write_directory(path.with_suffix(".directory"), shape, ROPES[shape.rope]))
+    return reference(write_directory(path.with_suffix(".directory"), shape, tiny.ROPES[shape.rope]))
 
 
 def write_tokenizer(path: Path) -> None:
     """Write the byte-level vocabulary of `tests.models` and the ChatML template."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    zero = byte_characters()[0]
-    vocabulary = {text: index for index, text in enumerate(tokens()[0])}
+    zero = tiny.byte_characters()[0]
+    vocabulary = {text: index for index, text in enumerate(tiny.tokens()[0])}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[(zero, zero)]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -199,4 +186,4 @@ def save_tokenizer(path: Path, tokenizer: Any) -> None:
     tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in CONTROL_TOKENS])
     tokenizer.save(str(path / "tokenizer.json"))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "bos_token": "<|endoftext|>"}
-    (path / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": CHAT_TEMPLATE}))
+    (path / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": tiny.CHAT_TEMPLATE}))

@@ -131,6 +131,7 @@ def write_tokenizer_of_a_later_version(path: Path) -> None:
     (path / "tokenizer.json").write_text(json.dumps(tokenizer))
 
 
+DYNAMIC = {"rope_type": "dynamic"}
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "another architecture": (lambda d: change(d, model_type="gpt2"), "gpt2"),
     "a window that is asked for": (lambda d: change(d, sliding_window=8, use_sliding_window=True), "window"),
@@ -138,18 +139,12 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda d: change(d, model_type="mistral", sliding_window=64, layer_types=["sliding_attention", FULL]), "window",
     ),
     "a residual stream with gaps": (lambda d: change(d, resid_pdrop=0.1), "resid_pdrop"),
-    "positions scaled as Hunyuan's": (
-        lambda d: change(d, rope_parameters={"rope_type": "dynamic", "alpha": 50.0}), "dynamic",
-    ),
-    "Hunyuan's without their factor": (
-        lambda d: change(d, model_type="hunyuan_v1_dense", rope_parameters={"rope_type": "dynamic"}), "dynamic",
-    ),
+    "positions scaled as Hunyuan's": (lambda d: change(d, rope_parameters=DYNAMIC | {"alpha": 50.0}), "dynamic"),
+    "Hunyuan's, no factor": (lambda d: change(d, model_type="hunyuan_v1_dense", rope_parameters=DYNAMIC), "dynamic"),
     "layers with a window": (lambda d: change(d, layer_types=["sliding_attention"]), "window"),
     "capped logits": (lambda d: change(d, final_logit_softcapping=30.0), "final_logit_softcapping"),
-    "two kinds of positions": (
-        lambda d: change(d, rope_parameters={"full_attention": {"rope_type": "dynamic"}}), "dynamic",
-    ),
-    "strange positions": (lambda d: change(d, rope_parameters={"rope_type": "dynamic"}), "dynamic"),
+    "two kinds of positions": (lambda d: change(d, rope_parameters={"full_attention": DYNAMIC}), "dynamic"),
+    "strange positions": (lambda d: change(d, rope_parameters=DYNAMIC), "dynamic"),
     "quantised": (lambda d: change(d, quantization_config={"quant_method": "gptq"}), "quantised"),
     "an incomplete configuration": (lambda d: change(d, hidden_size=None), "incomplete"),
     "no heads": (lambda d: change(d, num_attention_heads=0, head_dim=None), "incomplete"),
