@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tests import models as tiny
+from tests.models import ModelShape, ReferenceModel
 
 CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 NAMES = {
@@ -20,12 +21,16 @@ NAMES = {
     "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
 }  # fmt: skip
 """transformers' name of each GGUF tensor."""
-GEMMA_NAMES = {
+NORMS = {
     "post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm",
     "post_ffw_norm": "post_feedforward_layernorm",
 }  # fmt: skip
-"""Those of Gemma 3, which norms the results of attention and MLP too."""
-GLM4_NAMES = {"post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm"}
+OTHER_NAMES = {
+    **dict.fromkeys(("gemma3_text", *tiny.POST_NORMED), NORMS),
+    "glm4": {"post_attention_norm": "post_self_attn_layernorm", "post_ffw_norm": "post_mlp_layernorm"},
+    "hunyuan_v1_dense": {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"},
+}
+"""Those of architectures that norm the results of attention and MLP too, or name norms of their own."""
 JOINED = {"qkv_proj": ("self_attn", ("q_proj", "k_proj", "v_proj")), "gate_up_proj": ("mlp", ("gate_proj", "up_proj"))}
 """Matrices of which some architectures have one for several."""
 JOINS = {"phi3": ("qkv_proj", "gate_up_proj"), "glm": ("gate_up_proj",), "glm4": ("gate_up_proj",)}
@@ -69,7 +74,20 @@ def write_directory(
     return path
 
 
-def _own_values(shape: tiny.ModelShape, rope: dict[str, Any]) -> dict[str, Any]:
+def change_config(path: Path, **values: Any) -> Path:
+    """Give a directory other values in its configuration."""
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | values))
+    return path
+
+
+def dtype_of(path: Path) -> str:
+    """What the configuration of a directory says of its weights."""
+    config = json.loads((path / "config.json").read_text())
+    return str(config.get("dtype") or config.get("torch_dtype"))
+
+
+def _own_values(shape: ModelShape, rope: dict[str, Any]) -> dict[str, Any]:
     """Values of the configuration that differ between architectures."""
     values: dict[str, Any] = {"rope_parameters": rope, "sliding_window": shape.window or None}
     if shape.architecture == "granite":
@@ -100,13 +118,7 @@ def transformers_tensors(shape: tiny.ModelShape) -> dict[str, npt.NDArray[np.flo
         if count:
             split = array.reshape(count, shape.head_dim // 2, 2, -1)
             tensors[name] = np.ascontiguousarray(split.swapaxes(1, 2).reshape(array.shape))
-    names = dict(NAMES)
-    if shape.architecture in ("gemma3_text", *tiny.POST_NORMED):
-        names |= GEMMA_NAMES
-    if shape.architecture == "glm4":
-        names |= GLM4_NAMES
-    if shape.architecture == "hunyuan_v1_dense":
-        names |= {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"}
+    names = NAMES | OTHER_NAMES.get(shape.architecture, {})
     named = {_name(name, names): array for name, array in tensors.items()}
     if shape.architecture == "arcee":
         named = {name: array for name, array in named.items() if "gate_proj" not in name}
@@ -143,7 +155,7 @@ def reference_for(path: Path, shape: tiny.ModelShape) -> tiny.ReferenceModel:
     Of what transformers can't read from a GGUF file there is a directory of the same model, written beside the file.
     """
     if shape.architecture in ("llama", "qwen2", "qwen3") and shape.rope == "default":
-        return tiny.ReferenceModel(path, shape)
+        return ReferenceModel(path, shape)
     return reference(write_directory(path.with_suffix(".directory"), shape, tiny.ROPES[shape.rope]))
 
 
@@ -165,8 +177,5 @@ def save_tokenizer(path: Path, tokenizer: Any) -> None:
 
     tokenizer.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in CONTROL_TOKENS])
     tokenizer.save(str(path / "tokenizer.json"))
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "bos_token": "<|endoftext|>",
-        "chat_template": tiny.CHAT_TEMPLATE,
-    }  # fmt: skip
-    (path / "tokenizer_config.json").write_text(json.dumps(settings))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>", "bos_token": "<|endoftext|>"}
+    (path / "tokenizer_config.json").write_text(json.dumps(settings | {"chat_template": tiny.CHAT_TEMPLATE}))

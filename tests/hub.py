@@ -36,12 +36,9 @@ class Hub:
     """
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.private: set[str] = set()
-        self.full = False
+        self.directory, self.full = directory, False
+        self.private, self.damaged, self.gated = set[str](), set[str](), set[str]()
         self.cuts: dict[str, int] = {}
-        self.damaged: set[str] = set()
-        self.gated: set[str] = set()
         self.requests: list[tuple[str, str, str]] = []
         hub = self
 
@@ -109,11 +106,8 @@ class Hub:
             files = [{"path": path, "shouldIgnore": False, "uploadMode": mode} for path, mode in modes.items()]
             self._json(handler, {"files": files})
         elif match := re.fullmatch(r"/([^/]+/[^/]+)\.git/info/lfs/objects/batch", path):
-            upload = f"{self.url}/objects/{match[1]}"
-            objects = [
-                {**wanted, "actions": {"upload": {"href": f"{upload}/{wanted['oid']}"}}}
-                for wanted in json.loads(body)["objects"]
-            ]
+            wanted, place = json.loads(body)["objects"], f"{self.url}/objects/{match[1]}"
+            objects = [{**one, "actions": {"upload": {"href": f"{place}/{one['oid']}"}}} for one in wanted]
             self._json(handler, {"transfer": "basic", "objects": objects})
         elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/commit/main", path):
             self._commit(handler, match[1], [json.loads(line) for line in body.splitlines()])
@@ -184,11 +178,9 @@ class Hub:
             status, start = 206, int(match[1])
             headers["Content-Range"] = f"bytes {start}-{len(content) - 1}/{len(content)}"
         rest = content[start:]
-        if body and file.name in self.cuts:
-            # The connection ends early, as on a bad network.
-            self._reply(handler, status, rest, headers, self.cuts.pop(file.name))
-            return
-        self._reply(handler, status, rest if body else b"", headers | {"Content-Length": str(len(rest))})
+        # The connection ends early, as on a bad network.
+        cut = self.cuts.pop(file.name, None) if body else None
+        self._reply(handler, status, rest if body else b"", headers | {"Content-Length": str(len(rest))}, cut)
 
     def _missing(self, handler: BaseHTTPRequestHandler, code: str, status: int = 404) -> None:
         self._reply(handler, status, b"{}", {"X-Error-Code": code, "X-Error-Message": "not here"})
@@ -229,11 +221,12 @@ def serving(directory: Path) -> Iterator[Hub]:
 def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("hub")
     tiny = write_directory(root / "someone" / "tiny", SHAPES["llama"])
-    (tiny / "README.md").write_text("---\nlicense: apache-2.0\n---\n# Tiny\n")
     (tiny / "original").mkdir()
-    (tiny / "original" / "weights.safetensors").write_bytes(b"of another program")
-    (tiny / "pytorch_model.bin").write_bytes(b"pickled")
-    (tiny / "consolidated.safetensors").write_bytes(b"the same weights for another program")
+    for file, text in {
+        "README.md": "---\nlicense: apache-2.0\n---\n# Tiny\n", "original/weights.safetensors": "of another program",
+        "pytorch_model.bin": "pickled", "consolidated.safetensors": "the same weights for another program",
+    }.items():  # fmt: skip
+        (tiny / file).write_text(text)
     (root / "someone" / "tiny-GGUF").mkdir()
     for name in ("tiny-Q4_0.gguf", "tiny-Q8_0.gguf", "tiny-F16-00001-of-00002.gguf"):
         write_model(root / "someone" / "tiny-GGUF" / name, SHAPES["llama"])

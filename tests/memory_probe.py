@@ -29,11 +29,9 @@ def measure_memory(
     The cache is that of a state directory, where the file to sample from is remembered; the shape is the command's
     other arguments.
     """
-    ended = subprocess.run(
-        [sys.executable, "-m", "tests.memory_probe", backend, *shape],
-        env={**os.environ, HOME_VARIABLE: str(cache.parent)},
-        capture_output=True, text=True, timeout=timeout, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-m", "tests.memory_probe", backend, *shape]
+    environment = {**os.environ, HOME_VARIABLE: str(cache.parent)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=timeout, check=False)
     assert ended.returncode == 0, ended.stderr
     return dict(json.loads(ended.stdout))
 

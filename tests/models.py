@@ -18,19 +18,19 @@ import numpy.typing as npt
 
 from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.model import ggml
+from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.policy import Message, Prompt
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter
 
-MERGED = 256
-END_OF_TEXT = 257
-IM_START = 258
-IM_END = 259
-ANSWER_CLOSE = 260
-"""The stop text as one ordinary token; `CLOSE_BEGIN` and `CLOSE_END` together spell it too."""
-CLOSE_BEGIN = 261
-CLOSE_END = 262
+Models = dict[str, Path]
+Headers = dict[str, GgufHeader]
+"""Files of tiny models by the names of `SHAPES`, and what stands at their heads."""
+
+END_OF_TEXT, IM_START, IM_END = 257, 258, 259
+ANSWER_CLOSE, CLOSE_BEGIN, CLOSE_END = 260, 261, 262
+"""The stop text as one ordinary token, and two that together spell it too."""
 ANSWER_OPEN = 263
 VOCABULARY = 264
 
@@ -60,6 +60,7 @@ class ModelShape:
     half: bool = False
     rope: str = "default"
     window: int = 0
+    """What layers attend to; of `PERIOD` layers the last attends to everything."""
     seed: int = 0
 
     @property
@@ -85,7 +86,7 @@ SHAPES = {
 }
 """The models by name. As in real ones, the heads of some together are wider than the model."""
 
-
+PERIOD = 2
 THETA, LOCAL_THETA = 10000.0, 300.0
 ROPES: dict[str, dict[str, Any]] = {
     "default": {"rope_type": "default", "rope_theta": THETA},
@@ -171,11 +172,16 @@ def write_model(
         else:
             # llama.cpp requires vectors in float32.
             writer.add_tensor(name, array.astype(np.float16) if shape.half and array.ndim == 2 else array)
+    write_parts(writer)
+    return path
+
+
+def write_parts(writer: GGUFWriter) -> None:
+    """Write what was added to a GGUF file."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
 
 
 def add_metadata(
@@ -187,35 +193,31 @@ def add_metadata(
     `pre` is llama.cpp's name of how texts are split before they are tokenised; merges are of two tokens each, in order.
     With scores of the tokens the tokenizer is of SentencePiece's kind, which has no merges.
     """
-    sizes = {
+    # The order counts: a state of an earlier version names its model by the digest of all bytes.
+    values: dict[str, float] = {
         "context_length": shape.context, "embedding_length": shape.width, "block_count": shape.layers,
         "feed_forward_length": shape.inner, "head_count": shape.heads, "head_count_kv": shape.kv_heads,
         "key_length": shape.head_dim, "value_length": shape.head_dim, "layer_norm_rms_eps": 1e-5,
         "rope_freq_base": THETA, "rope_dimension_count": shape.head_dim, "vocab_size": len(texts),
     }  # fmt: skip
-    for name, size in sizes.items():
-        getattr(writer, f"add_{name}")(size)
     if shape.window:
-        writer.add_sliding_window(shape.window)
-        writer.add_sliding_window_pattern(PERIOD)
-        writer.add_rope_freq_base_swa(LOCAL_THETA)
+        values |= {"sliding_window": shape.window, "sliding_window_pattern": PERIOD, "rope_freq_base_swa": LOCAL_THETA}
     if shape.architecture == "granite":
-        writer.add_embedding_scale(MULTIPLIERS["embedding_multiplier"])
-        writer.add_residual_scale(MULTIPLIERS["residual_multiplier"])
-        writer.add_attention_scale(MULTIPLIERS["attention_multiplier"])
-        writer.add_logit_scale(MULTIPLIERS["logits_scaling"])
-    zero = byte_characters()[0]
+        names = "embedding_scale", "residual_scale", "attention_scale", "logit_scale"
+        values |= zip(names, MULTIPLIERS.values(), strict=True)
+    for name, value in values.items():
+        getattr(writer, f"add_{name}")(value)
     writer.add_tokenizer_model("llama" if scores else "gpt2")
     if not scores:
         writer.add_tokenizer_pre(pre)
     writer.add_token_list(texts)
     writer.add_token_types(types)
-    # The order counts: a state of an earlier version names its model by the digest of all bytes.
     if scores:
         writer.add_token_scores(list(scores))
         writer.add_add_space_prefix(False)
     else:
         # llama.cpp requires a merge; this one joins two zero bytes, which no test writes.
+        zero = byte_characters()[0]
         writer.add_token_merges([f"{zero} {zero}", *merges])
     writer.add_bos_token_id(texts.index("<|endoftext|>"))
     writer.add_eos_token_id(texts.index("<|im_end|>"))
@@ -255,16 +257,16 @@ def make_tensors(shape: ModelShape) -> dict[str, npt.NDArray[np.float32]]:
             "ffn_up.weight": matrix(shape.inner, shape.width, 1.0),
             "ffn_down.weight": matrix(shape.width, shape.inner, 1.0),
         }
+        sizes = {"q": q_size, "k": kv_size, "v": kv_size}
         if shape.architecture in ("qwen2", "glm", "glm4"):
-            sizes = ("q", q_size), ("k", kv_size), ("v", kv_size)
-            block |= {f"attn_{part}.bias": vector(size, 0.0) for part, size in sizes}
+            block |= {f"attn_{part}.bias": vector(size, 0.0) for part, size in sizes.items()}
         if shape.architecture in ("gemma3_text", "glm4"):
             block |= {f"{name}.weight": vector(shape.width, 2.0) for name in ("post_attention_norm", "post_ffw_norm")}
         if shape.architecture in POST_NORMED:
             block["post_attention_norm.weight"] = block.pop("attn_norm.weight")
             block["post_ffw_norm.weight"] = block.pop("ffn_norm.weight")
         if shape.architecture in ("olmo2", "olmo3"):
-            block |= {f"attn_{part}_norm.weight": vector(size, 1.2) for part, size in (("q", q_size), ("k", kv_size))}
+            block |= {f"attn_{part}_norm.weight": vector(sizes[part], 1.2) for part in ("q", "k")}
         if shape.architecture in ("qwen3", "gemma3_text", "hunyuan_v1_dense", "exaone4"):
             block |= {f"attn_{part}_norm.weight": vector(shape.head_dim, 1.2) for part in ("q", "k")}
         tensors |= {f"blk.{index}.{name}": array for name, array in block.items()}
@@ -306,12 +308,10 @@ class ReferenceModel:
         from peft import PeftModel
 
         model = self.base if adapter is None else PeftModel.from_pretrained(self.base, str(adapter))
-        try:
-            with torch.no_grad():
-                values = model(torch.tensor([list(ids)]), use_cache=False).logits[0].double().numpy()
-        finally:
-            if adapter is not None:
-                model.unload()
+        with torch.no_grad():
+            values = model(torch.tensor([list(ids)]), use_cache=False).logits[0].double().numpy()
+        if adapter is not None:
+            model.unload()
         return np.asarray(values)
 
     def probabilities(self, prompt: Prompt, temperature: float) -> npt.NDArray[np.float64]:
@@ -348,7 +348,7 @@ def plain_draw(
     return ids, logprobs
 
 
-def kl(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """(rows,) KL divergence in nats between the distributions of two (rows, vocabulary) arrays of logits."""
+def kl(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:
+    """Mean KL divergence in nats between the distributions of two (rows, vocabulary) arrays of logits."""
     left, right = log_softmax(first), log_softmax(second)
-    return np.asarray((np.exp(left) * (left - right)).sum(axis=-1))
+    return float((np.exp(left) * (left - right)).sum(axis=-1).mean())

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 
 from sapo_edge.policy import LoraSettings, Policy
 from tests.directories import reference_for
-from tests.models import SHAPES, ReferenceModel, opening
+from tests.models import SHAPES, Models, ReferenceModel, opening
 from tests.unit.backends.conftest import models
 
 __all__ = ["models"]
@@ -40,7 +43,7 @@ class Backend:
     count_decodes: Callable[[pytest.MonkeyPatch], list[int]]
 
 
-def _calls_of(kind: type, name: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def calls_of(kind: type, name: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that grows by one element with every call of a method."""
     calls: list[int] = []
     original = getattr(kind, name)
@@ -69,7 +72,7 @@ def _llama_cpp() -> Backend:
         make,
         limit_slots,
         lambda monkeypatch, tokens: monkeypatch.setattr(llama_cpp, "BATCH", tokens),
-        lambda monkeypatch: _calls_of(LlamaContext, "decode", monkeypatch),
+        lambda monkeypatch: calls_of(LlamaContext, "decode", monkeypatch),
     )
 
 
@@ -84,7 +87,7 @@ def _mlx() -> Backend:
     def count_decodes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         from mlx_lm.models.llama import Model
 
-        return _calls_of(Model, "__call__", monkeypatch)
+        return calls_of(Model, "__call__", monkeypatch)
 
     return Backend(
         "mlx",
@@ -117,11 +120,9 @@ def _torch(device: str) -> Backend:
         for name in ("forward", "step"):
             original = getattr(Steps, name)
 
-            def decode(
-                self: Steps, *arguments: object, original: Callable[..., object] = original, **options: object
-            ) -> object:
+            def decode(*arguments: object, original: Callable[..., object] = original, **options: object) -> object:
                 before = len(decodes)
-                result = original(self, *arguments, **options)
+                result = original(*arguments, **options)
                 # A step that is not recorded is a forward pass, and counts once.
                 if len(decodes) == before:
                     decodes.append(1)
@@ -154,35 +155,24 @@ def backend(request: pytest.FixtureRequest) -> Backend:
 
 
 @pytest.fixture(scope="session")
-def reference(models: dict[str, Path]) -> Callable[[str], ReferenceModel]:
+def reference(models: Models) -> Reference:
     """The same models as transformers computes them."""
-    references: dict[str, ReferenceModel] = {}
-
-    def get(name: str) -> ReferenceModel:
-        if name not in references:
-            references[name] = reference_for(models[name], SHAPES[name])
-        return references[name]
-
-    return get
+    return cache(lambda name: reference_for(models[name], SHAPES[name]))
 
 
 @pytest.fixture
-def make_policy(backend: Backend, models: dict[str, Path], tmp_path: Path) -> Iterator[Callable[..., Policy]]:
+def make_policy(backend: Backend, models: Models, tmp_path: Path) -> Iterator[MakePolicy]:
     """Makes policies and closes them after the test."""
-    made: list[Policy] = []
+    with ExitStack() as made:
 
-    def make(model: str = "llama-gqa", lora: LoraSettings = RANK, trainable: bool = True) -> Policy:
-        directory = tmp_path / f"policy-{len(made)}"
-        directory.mkdir()
-        made.append(backend.make(models[model], directory, lora, trainable))
-        return made[-1]
+        def make(model: str = "llama-gqa", lora: LoraSettings = RANK, trainable: bool = True) -> Policy:
+            directory = Path(mkdtemp(dir=tmp_path))
+            return made.enter_context(closing(backend.make(models[model], directory, lora, trainable)))
 
-    yield make
-    for policy in made:
-        policy.close()
+        yield make
 
 
 @pytest.fixture
-def policy(make_policy: Callable[..., Policy]) -> Policy:
+def policy(make_policy: MakePolicy) -> Policy:
     """A fresh trainable policy of the model `llama-gqa`."""
     return make_policy()

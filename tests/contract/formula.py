@@ -63,17 +63,12 @@ def expected(
     model: ReferenceModel, adapter: Path, groups: Sequence[TrainingGroup], settings: UpdateSettings
 ) -> Expected:
     """An update of an adapter by all groups."""
-    policy = adapted(model, adapter)
+    policy, rule = adapted(model, adapter), settings.external_rule
     result, own_tokens = Expected(), 0
     loss = torch.zeros((), dtype=torch.float64)
-    rule = settings.external_rule
-
-    def size(group: TrainingGroup) -> int:
-        return sum(len(answer_ids(answer)) for answer in group.answers)
-
     own = [group for group in groups if not group.external]
     # An external group counts as a mean own one.
-    total = sum(map(size, own)) * len(groups) / len(own)
+    total = sum(len(answer_ids(answer)) for group in own for answer in group.answers) * len(groups) / len(own)
 
     def pull(group: TrainingGroup) -> float:
         return sum(abs(answer.advantage) * len(answer_ids(answer)) for answer in group.answers)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from tests.models import SHAPES, make_tensors, question, write_model
 
 ADAPTER = "adapter_model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
+OTHER = replace(RANK, seed=99)
 
 
 def training_set(policy: Policy) -> list[TrainingGroup]:
@@ -31,23 +34,18 @@ def checkpoint(make_policy: MakePolicy, tmp_path: Path) -> Path:
     """What a policy saved after an update."""
     policy = make_policy()
     policy.update(training_set(policy), STRONG)
-    directory = tmp_path / "checkpoint"
-    directory.mkdir()
-    policy.save(directory)
-    return directory
+    saved(policy, tmp_path / "checkpoint")
+    return tmp_path / "checkpoint"
 
 
 def test_training_resumes_bit_for_bit(make_policy: MakePolicy, tmp_path: Path) -> None:
-    straight = make_policy()
+    # The last has another seed, so that nothing of the adapter could come from its own start.
+    straight, first, resumed = make_policy(), make_policy(), make_policy(lora=OTHER)
     groups = training_set(straight)
-    for _ in range(3):
-        straight.update(groups, UpdateSettings(learning_rate=1e-3))
-    first = make_policy()
-    for _ in range(2):
-        first.update(groups, UpdateSettings(learning_rate=1e-3))
+    for policy, updates in ((straight, 3), (first, 2)):
+        for _ in range(updates):
+            policy.update(groups, UpdateSettings(learning_rate=1e-3))
     middle = saved(first, tmp_path / "middle")
-    # Another seed, so that nothing of the adapter could come from its own start.
-    resumed = make_policy(lora=LoraSettings(RANK.rank, RANK.alpha, seed=99))
     resumed.load(tmp_path / "middle")
     assert_identical(middle, saved(resumed, tmp_path / "loaded"))
     statistics = resumed.update(groups, UpdateSettings(learning_rate=1e-3))
@@ -58,7 +56,7 @@ def test_training_resumes_bit_for_bit(make_policy: MakePolicy, tmp_path: Path) -
 
 def test_a_policy_saved_before_its_first_update_loads(make_policy: MakePolicy, tmp_path: Path) -> None:
     first = saved(make_policy(), tmp_path / "first")
-    policy = make_policy(lora=LoraSettings(RANK.rank, RANK.alpha, seed=99))
+    policy = make_policy(lora=OTHER)
     policy.update(training_set(policy), STRONG)
     policy.load(tmp_path / "first")
     assert_identical(first, saved(policy, tmp_path / "second"))
@@ -68,8 +66,7 @@ def test_the_saved_adapter_is_pefts(checkpoint: Path) -> None:
     config = json.loads((checkpoint / "adapter_config.json").read_text())
     assert (config["peft_type"], config["r"], config["lora_alpha"]) == ("LORA", RANK.rank, RANK.alpha)
     names = load_file(checkpoint / ADAPTER)
-    assert "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" in names
-    assert len(names) == 2 * 2 * 7
+    assert "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" in names and len(names) == 2 * 2 * 7
 
 
 def test_an_adapter_without_an_optimizer_loads(make_policy: MakePolicy, checkpoint: Path) -> None:
@@ -83,11 +80,10 @@ def test_an_adapter_without_an_optimizer_loads(make_policy: MakePolicy, checkpoi
 def test_a_policy_that_only_samples_loads_an_adapter(make_policy: MakePolicy, checkpoint: Path) -> None:
     trained, sampler = make_policy(), make_policy(trainable=False)
     base = sampler.generate([PROMPT], 4, 12, 1.0, seed=1)
-    trained.load(checkpoint)
-    sampler.load(checkpoint)
+    for policy in (trained, sampler):
+        policy.load(checkpoint)
     adapted = sampler.generate([PROMPT], 4, 12, 1.0, seed=1)
-    assert adapted == trained.generate([PROMPT], 4, 12, 1.0, seed=1)
-    assert adapted != base
+    assert adapted == trained.generate([PROMPT], 4, 12, 1.0, seed=1) != base
 
 
 def truncate(path: Path) -> None:
@@ -128,21 +124,18 @@ OPTIMIZER_DAMAGE: Damage = {
 }
 
 
-@pytest.mark.parametrize("damage", list(ADAPTER_DAMAGE | OPTIMIZER_DAMAGE))
-def test_a_damaged_checkpoint_is_refused_and_changes_nothing(
-    make_policy: MakePolicy, checkpoint: Path, tmp_path: Path, damage: str
-) -> None:
+def test_damage_is_refused_and_changes_nothing(make_policy: MakePolicy, checkpoint: Path, tmp_path: Path) -> None:
     trained, sampler = make_policy(), make_policy(trainable=False)
     trained.update(training_set(trained), STRONG)
     before = saved(trained, tmp_path / "before")
-    (ADAPTER_DAMAGE | OPTIMIZER_DAMAGE)[damage](checkpoint)
-    for policy in (trained, sampler) if damage in ADAPTER_DAMAGE else (trained,):
-        answers = policy.generate([PROMPT], 4, 8, 1.0, seed=1)
-        with pytest.raises(CheckpointError) as caught:
-            policy.load(checkpoint)
-        assert caught.value.remedy
-        assert policy.generate([PROMPT], 4, 8, 1.0, seed=1) == answers
-    assert_identical(before, saved(trained, tmp_path / "after"))
+    answers = {policy: policy.generate([PROMPT], 4, 8, 1.0, seed=1) for policy in (trained, sampler)}
+    for name, inflict in (ADAPTER_DAMAGE | OPTIMIZER_DAMAGE).items():
+        inflict(damaged := Path(shutil.copytree(checkpoint, tmp_path / name)))
+        for policy in (trained, sampler) if name in ADAPTER_DAMAGE else (trained,):
+            with pytest.raises(CheckpointError, match=r"; ."):
+                policy.load(damaged)
+            assert policy.generate([PROMPT], 4, 8, 1.0, seed=1) == answers[policy], name
+        assert_identical(before, saved(trained, tmp_path / f"after {name}"))
 
 
 @pytest.mark.parametrize(
@@ -160,13 +153,11 @@ def test_an_adapter_of_another_kind_is_refused(make_policy: MakePolicy, checkpoi
 def test_a_model_without_probabilities_answers_nothing(backend: Backend, tmp_path: Path, temperature: float) -> None:
     path = write_model(tmp_path / "model.gguf", SHAPES["llama-gqa"])
     norm = make_tensors(SHAPES["llama-gqa"])["output_norm.weight"]
-    content = path.read_bytes()
-    assert content.count(norm.tobytes()) == 1
-    broken = norm.copy()
-    broken[3] = np.nan
-    path.write_bytes(content.replace(norm.tobytes(), broken.tobytes()))
-    policy = backend.make(path, tmp_path, RANK, False)
-    with pytest.raises(ModelError, match="not numbers") as caught:
-        policy.generate([question("hi")], 2, 4, temperature, 0)
-    assert "sapo rollback" in caught.value.remedy
-    policy.close()
+    whole = norm.tobytes()
+    norm[3] = np.nan
+    assert path.read_bytes().count(whole) == 1
+    path.write_bytes(path.read_bytes().replace(whole, norm.tobytes()))
+    with closing(backend.make(path, tmp_path, RANK, False)) as policy:
+        with pytest.raises(ModelError, match="not numbers") as caught:
+            policy.generate([question("hi")], 2, 4, temperature, 0)
+        assert "sapo rollback" in caught.value.remedy

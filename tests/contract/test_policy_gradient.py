@@ -17,14 +17,14 @@ from safetensors.numpy import load_file, save_file
 from sapo_edge.policy import ExternalRule, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
 from tests.contract.conftest import RANK, MakePolicy, Reference
 from tests.contract.formula import Gradients, distance, expected
-from tests.contract.training import assert_as_reference, limit_packs, own_group
+from tests.contract.training import assert_as_reference, limit_packs, own_group, saved
 from tests.directories import SHAPES as DIRECTORIES
 from tests.directories import reference as reference_of
 from tests.directories import write_directory
 from tests.models import SHAPES, opening, question
 
 SETTINGS = UpdateSettings(learning_rate=1e-2, warmup=1, temperature=0.8, max_gradient_norm=1e9)
-FIRST_DECAY = SETTINGS.betas[0]
+RULE = ExternalRule(slack=0.5, patience=1.5, negative_floor=0.5)
 LIMIT = 1e-4
 """Relative L2 distance of a float32 gradient from the float64 one; on CPUs 1e-6 to 3e-6 were measured."""
 
@@ -37,11 +37,8 @@ def batch(policy: Policy) -> list[TrainingGroup]:
         replace(answer, logprobs=tuple(p + float(generator.uniform(-0.5, 0.5)) for p in answer.logprobs or ()))
         for answer in own.answers
     ]
-    external = (
-        TrainingAnswer("the answer is 7", True, 1.2),
-        TrainingAnswer("8", False, -0.7),
-        TrainingAnswer("<answer>7</answer>", True, 0.0),
-    )
+    answers = ("the answer is 7", True, 1.2), ("8", False, -0.7), ("<answer>7</answer>", True, 0.0)
+    external = tuple(TrainingAnswer(*answer) for answer in answers)
     silent = (TrainingAnswer("yes", True, 0.0), TrainingAnswer("no", False, 0.0))
     return [
         TrainingGroup(own.prompt, tuple(off)),
@@ -52,10 +49,8 @@ def batch(policy: Policy) -> list[TrainingGroup]:
 
 def randomise(policy: Policy, directory: Path) -> Path:
     """Give a policy an adapter whose matrices are both random; returns its directory."""
-    directory.mkdir()
-    policy.save(directory)
-    path = directory / "adapter_model.safetensors"
-    generator = np.random.default_rng(1)
+    saved(policy, directory)
+    path, generator = directory / "adapter_model.safetensors", np.random.default_rng(1)
     save_file({n: 0.1 * generator.standard_normal(a.shape, np.float32) for n, a in load_file(path).items()}, path)
     policy.load(directory)
     return directory
@@ -63,14 +58,18 @@ def randomise(policy: Policy, directory: Path) -> Path:
 
 def first_moments(policy: Policy, directory: Path) -> Gradients:
     """Adam's first moments by the adapter's names."""
-    directory.mkdir()
-    policy.save(directory)
-    arrays = load_file(directory / "optimizer.safetensors")
-    return {name.removeprefix("exp_avg."): array for name, array in arrays.items() if name.startswith("exp_avg.")}
+    arrays, prefix = saved(policy, directory), "optimizer/exp_avg."
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
-def as_gradients(moments: Gradients) -> Gradients:
-    return {name: array / (1.0 - FIRST_DECAY) for name, array in moments.items()}
+def first_gradient(policy: Policy, directory: Path) -> Gradients:
+    """That of a policy's first update."""
+    moments = first_moments(policy, directory)
+    return {name: array / (1.0 - SETTINGS.betas[0]) for name, array in moments.items()}
+
+
+def norm_of(gradients: Gradients) -> float:
+    return float(np.sqrt(sum(float((array**2).sum()) for array in gradients.values())))
 
 
 @pytest.mark.parametrize(
@@ -79,11 +78,7 @@ def as_gradients(moments: Gradients) -> Gradients:
         *(pytest.param(model, SETTINGS, id=model) for model in SHAPES),
         pytest.param("llama-gqa", replace(SETTINGS, temperature=1.0), id="temperature"),
         pytest.param("llama-gqa", replace(SETTINGS, importance_cap=1.0), id="cap"),
-        pytest.param(
-            "llama-gqa",
-            replace(SETTINGS, external_rule=ExternalRule(slack=0.5, patience=1.5, negative_floor=0.5)),
-            id="external",
-        ),
+        pytest.param("llama-gqa", replace(SETTINGS, external_rule=RULE), id="external"),
     ],
 )
 def test_loss_gradient_and_statistics_match_the_formula(
@@ -94,9 +89,8 @@ def test_loss_gradient_and_statistics_match_the_formula(
     groups = batch(policy)
     statistics = policy.update(groups, settings)
     correct = expected(reference(model), start, groups, settings)
-    assert distance(as_gradients(first_moments(policy, tmp_path / "end")), correct.gradients) < LIMIT
-    norm = np.sqrt(sum(float((array**2).sum()) for array in correct.gradients.values()))
-    assert statistics.gradient_norm == pytest.approx(float(norm), rel=1e-3)
+    assert distance(first_gradient(policy, tmp_path / "end"), correct.gradients) < LIMIT
+    assert statistics.gradient_norm == pytest.approx(norm_of(correct.gradients), rel=1e-3)
     for name in ("loss", "entropy", "mismatch_kl"):
         assert getattr(statistics, name) == pytest.approx(getattr(correct, name), rel=1e-3), name
     assert statistics.tokens == correct.tokens
@@ -114,7 +108,7 @@ def test_a_directory_in_torch_samples_and_learns_as_transformers_computes(tmp_pa
         groups = batch(policy)
         policy.update(groups, SETTINGS)
         correct = expected(reference_of(path), start, groups, SETTINGS)
-        assert distance(as_gradients(first_moments(policy, tmp_path / "end")), correct.gradients) < LIMIT
+        assert distance(first_gradient(policy, tmp_path / "end"), correct.gradients) < LIMIT
 
 
 @pytest.mark.parametrize("tokens", [1, 20, 60])
@@ -132,8 +126,7 @@ def test_the_gradient_is_scaled_down_to_its_limit(policy: Policy, tmp_path: Path
     randomise(policy, tmp_path / "start")
     statistics = policy.update(batch(policy), replace(SETTINGS, max_gradient_norm=0.01))
     assert statistics.gradient_norm > 0.1
-    clipped = as_gradients(first_moments(policy, tmp_path / "end"))
-    assert np.sqrt(sum(float((array**2).sum()) for array in clipped.values())) == pytest.approx(0.01, rel=1e-3)
+    assert norm_of(first_gradient(policy, tmp_path / "end")) == pytest.approx(0.01, rel=1e-3)
 
 
 def test_adams_steps_follow_its_paper(make_policy: MakePolicy, tmp_path: Path) -> None:
@@ -145,15 +138,11 @@ def test_adams_steps_follow_its_paper(make_policy: MakePolicy, tmp_path: Path) -
     weights = {name: array.astype(np.float64) for name, array in load_file(start / "adapter_model.safetensors").items()}
     for step in range(1, 4):
         policy.update(groups, SETTINGS)
-        directory = tmp_path / str(step)
-        directory.mkdir()
-        policy.save(directory)
-        state = load_file(directory / "optimizer.safetensors")
-        adapter = load_file(directory / "adapter_model.safetensors")
+        state = saved(policy, tmp_path / str(step))
         for name, before in weights.items():
-            mean = state[f"exp_avg.{name}"].astype(np.float64) / (1 - decay**step)
-            squares = state[f"exp_avg_sq.{name}"].astype(np.float64) / (1 - decay_squares**step)
+            mean = state[f"optimizer/exp_avg.{name}"].astype(np.float64) / (1 - decay**step)
+            squares = state[f"optimizer/exp_avg_sq.{name}"].astype(np.float64) / (1 - decay_squares**step)
             after = before - rate * mean / (np.sqrt(squares) + 1e-8)
-            assert np.abs(adapter[name] - after).max() < 1e-6
-            weights[name] = adapter[name].astype(np.float64)
-            assert state[f"step.{name}"].reshape(()) == step
+            weights[name] = state[f"adapter_model/{name}"].astype(np.float64)
+            assert np.abs(weights[name] - after).max() < 1e-6
+            assert state[f"optimizer/step.{name}"].reshape(()) == step

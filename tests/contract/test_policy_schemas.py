@@ -3,60 +3,48 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from sapo_edge.errors import ModelError
-from sapo_edge.policy import CallHandle, Policy, Sample
+from sapo_edge.policy import CallHandle, Policy
 from tests.contract.conftest import Backend
 from tests.contract.test_policy import PROMPTS
 from tests.contract.training import flatten
 
-SCHEMA = json.dumps(
-    {
-        "type": "object",
-        "properties": {
-            "name": {"enum": ["light.on", "light.off"]},
-            "degrees": {"type": "integer", "minimum": 0, "maximum": 40},
-            "rooms": {"type": "array", "items": {"type": "string", "maxLength": 4}, "maxItems": 2},
-        },
-        "required": ["name", "degrees", "rooms"],
-        "additionalProperties": False,
-    }
-)
 LIMIT = 120
 """Tokens, one a byte: more than the longest answer of the schema has."""
 
 
-def obeys(text: str) -> bool:
-    answer = json.loads(text)
-    return (
-        set(answer) == {"name", "degrees", "rooms"}
-        and answer["name"] in ("light.on", "light.off")
-        and isinstance(answer["degrees"], int)
-        and 0 <= answer["degrees"] <= 40
-        and len(answer["rooms"]) <= 2
-        and all(isinstance(room, str) and len(room) <= 4 for room in answer["rooms"])
-    )
+def schema_of(**properties: Any) -> str:
+    """The schema of an object that has these properties and no others."""
+    required = {"required": list(properties), "additionalProperties": False}
+    return json.dumps({"type": "object", "properties": properties, **required})
+
+
+SCHEMA = schema_of(
+    name={"enum": ["light.on", "light.off"]},
+    degrees={"type": "integer", "minimum": 0, "maximum": 40},
+    rooms={"type": "array", "items": {"type": "string", "maxLength": 4}, "maxItems": 2},
+)
+
+
+def obeys(name: str, degrees: int, rooms: list[str]) -> bool:
+    of_type = name in ("light.on", "light.off") and isinstance(degrees, int) and 0 <= degrees <= 40
+    return of_type and len(rooms) <= 2 and all(isinstance(room, str) and len(room) <= 4 for room in rooms)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_hundred_answers_of_a_hundred_obey_their_schema(policy: Policy, temperature: float) -> None:
-    groups = policy.generate(PROMPTS, 20, LIMIT, temperature, 3, stop_text="", schema=SCHEMA)
-    samples = flatten(groups)
+    samples = flatten(policy.generate(PROMPTS, 20, LIMIT, temperature, 3, stop_text="", schema=SCHEMA))
     assert len(samples) == 100
-    assert all(sample.ended and obeys(sample.text) for sample in samples)
+    assert all(sample.ended and obeys(**json.loads(sample.text)) for sample in samples)
 
 
 def test_an_integer_without_bounds_ends_and_is_one_that_programs_read_exactly(policy: Policy) -> None:
-    schema = {
-        "type": "object",
-        "properties": {"n": {"type": ["integer", "null"]}, "type": {"enum": [{"type": "integer"}]}},
-    }
-    closed = schema | {"required": ["n", "type"], "additionalProperties": False}
-    samples = flatten(policy.generate(PROMPTS, 4, LIMIT, 1.0, 3, stop_text="", schema=json.dumps(closed)))
+    schema = schema_of(n={"type": ["integer", "null"]}, type={"enum": [{"type": "integer"}]})
+    samples = flatten(policy.generate(PROMPTS, 4, LIMIT, 1.0, 3, stop_text="", schema=schema))
     answers = [json.loads(sample.text) for sample in samples]
     assert all(answer["type"] == {"type": "integer"} and abs(answer["n"] or 0) < 2**53 for answer in answers)
     assert any(isinstance(answer["n"], int) for answer in answers)
@@ -101,18 +89,3 @@ def test_whoever_follows_an_answer_may_end_it_and_the_others_go_on(policy: Polic
     # Token for token: with fewer rows in a batch, logits differ by rounding.
     ids = [[sample.token_ids for sample in (groups[0][0], *groups[1])] for groups in (before, after)]
     assert ids[0] == ids[1]
-
-
-def test_each_complete_answer_is_told_once(policy: Policy) -> None:
-    told: dict[tuple[int, int], Sample] = {}
-    done: list[int] = []
-
-    def finished(group: int, answer: int, sample: Sample) -> None:
-        assert (group, answer) not in told
-        told[group, answer] = sample
-
-    count: Callable[[int, int], None] = lambda complete, _total: done.append(complete - len(told))  # noqa: E731
-    groups = policy.generate(PROMPTS, 2, 24, 1.0, 4, CallHandle(count, finished=finished))
-    assert told == {(g, a): sample for g, group in enumerate(groups) for a, sample in enumerate(group)}
-    # Each is told when it is complete, not all at the end.
-    assert set(done) == {0}

@@ -42,24 +42,19 @@ def test_an_update_makes_good_answers_likelier_and_bad_ones_less_likely(
         statistics = policy.update([group], STRONG)
     assert statistics.steps == 1
     policy.save(tmp_path)
-    ids = encode_prompt(PROMPT)
     for answer in group.answers:
         assert answer.token_ids is not None
-        before = reference(model).logprobs(ids, answer.token_ids).sum()
-        after = reference(model).logprobs(ids, answer.token_ids, adapter=tmp_path).sum()
+        before, after = (
+            reference(model).logprobs(encode_prompt(PROMPT), answer.token_ids, adapter=adapter).sum()
+            for adapter in (None, tmp_path)
+        )
         assert (after - before) * answer.advantage > 0.1
 
 
 def test_a_head_start_teaches_an_answer_by_heart(policy: Policy) -> None:
     manifest = Manifest("own", (TaskEntry("mine", questions=(OwnQuestion("What is 3 + 4?", "7"),)),))
-    head_start = HeadStart(
-        policy,
-        TaskSource(manifest),
-        1,
-        1,
-        replace(STRONG, learning_rate=STRONG.learning_rate / 5, max_tokens=24),
-        lambda *_: ([], [], 0),
-    )
+    settings = replace(STRONG, learning_rate=STRONG.learning_rate / 5, max_tokens=24)
+    head_start = HeadStart(policy, TaskSource(manifest), 1, 1, settings, lambda *_: ([], [], 0))
     head_start.advance(HeadStartState(), 20, CallHandle, lambda _made: True)
     for temperature in (0.0, 1.0):
         ((sample,),) = policy.generate([manifest.prompt_for("What is 3 + 4?")], 1, 24, temperature, seed=1)
@@ -73,21 +68,18 @@ def test_answers_come_from_the_updated_model_and_without_its_adapter_from_the_ba
     for seed in range(4):
         policy.update([own_group(policy, PROMPT, seed)], STRONG)
     policy.save(tmp_path)
-    adapted = policy.generate([PROMPT], 8, 16, 1.0, seed=5)
+    adapted, model, ids = policy.generate([PROMPT], 8, 16, 1.0, seed=5), reference("llama-gqa"), encode_prompt(PROMPT)
     off_base = []
     for sample in adapted[0]:
-        ids = encode_prompt(PROMPT)
-        expected = reference("llama-gqa").logprobs(ids, sample.token_ids, adapter=tmp_path)
+        expected = model.logprobs(ids, sample.token_ids, adapter=tmp_path)
         assert np.abs(expected - sample.logprobs).max() < LOGPROB_MAX
-        off_base.append(np.abs(reference("llama-gqa").logprobs(ids, sample.token_ids) - sample.logprobs).mean())
+        off_base.append(np.abs(model.logprobs(ids, sample.token_ids) - sample.logprobs).mean())
     assert np.mean(off_base) > 0.3
     assert policy.generate([PROMPT], 8, 16, 1.0, seed=5, use_adapter=False) == before
     assert policy.generate([PROMPT], 8, 16, 1.0, seed=5) == adapted
 
 
-def test_the_load_of_other_programs_is_looked_at_within_an_update(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_programs_load_is_looked_at_within_an_update(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(policy, BasePolicy)
     loads = Mock(return_value=1)
     monkeypatch.setattr(policy.governor, "current", loads)
@@ -96,9 +88,7 @@ def test_the_load_of_other_programs_is_looked_at_within_an_update(
 
 
 def test_own_answers_are_evaluated_at_the_temperature_they_were_sampled_at(policy: Policy) -> None:
-    (samples,) = policy.generate([PROMPT], 8, 16, 0.6, seed=1)
-    answers = tuple(TrainingAnswer(s.text, s.ended, 1.0, s.token_ids, s.logprobs) for s in samples)
-    group = TrainingGroup(PROMPT, answers)
+    group = own_group(policy, PROMPT, answers=8, temperature=0.6)
     assert 0.0 <= policy.update([group], UpdateSettings(learning_rate=0.0, temperature=0.6)).mismatch_kl < 1e-4
     assert policy.update([group], UpdateSettings(learning_rate=0.0, temperature=1.0)).mismatch_kl > 1e-2
 
@@ -131,13 +121,11 @@ def test_only_a_signal_is_trained_on_and_all_answers_are_counted(policy: Policy,
         ("<|im_end|>", True, 11),
     ],
 )
-def test_external_text_gets_the_end_token_iff_its_author_chose_it(
-    policy: Policy, text: str, ended: bool, tokens: int
-) -> None:
-    statistics = policy.update([external_group((text, ended, 1.0))], STRONG)
-    assert statistics.tokens == tokens
-    assert statistics.ended == float(ended)
-    assert policy.update([external_group((text, ended, 1.0))], replace(STRONG, max_tokens=8)).tokens == min(tokens, 8)
+def test_external_text_has_an_end_iff_its_author_chose_it(policy: Policy, text: str, ended: bool, tokens: int) -> None:
+    group = external_group((text, ended, 1.0))
+    statistics = policy.update([group], STRONG)
+    assert (statistics.tokens, statistics.ended) == (tokens, float(ended))
+    assert policy.update([group], replace(STRONG, max_tokens=8)).tokens == min(tokens, 8)
 
 
 def test_learning_reports_progress(policy: Policy) -> None:
@@ -147,8 +135,7 @@ def test_learning_reports_progress(policy: Policy) -> None:
     handle = CallHandle(lambda done, total: reports.append((done, total)))
     assert policy.update(groups, UpdateSettings(), handle).steps == 1
     assert [done for done, _ in reports] == sorted({done for done, _ in reports})
-    assert reports[0][0] == 0 and reports[-1][0] == reports[-1][1]
-    assert len(reports) >= 4
+    assert reports[0][0] == 0 and reports[-1][0] == reports[-1][1] and len(reports) >= 4
 
 
 def test_a_cancelled_update_leaves_everything_as_it_was_and_does_not_change_the_next_one(

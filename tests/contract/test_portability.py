@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from sapo_edge.policy import Policy, TrainingGroup, UpdateSettings
-from tests.contract.conftest import RANK, Backend
+from tests.contract.conftest import RANK, Backend, MakePolicy
 from tests.contract.formula import Gradients, distance
-from tests.contract.training import PROMPT, STRONG, assert_identical, assert_same_up_to_noise, own_group, saved
-from tests.models import opening, question
+from tests.contract.test_policy_files import OTHER, training_set
+from tests.contract.training import PROMPT, STRONG, assert_identical, assert_same_up_to_noise, saved
+from tests.models import Models, opening
 
 SETTINGS = UpdateSettings(learning_rate=1e-3, warmup=1)
 
 
 @pytest.fixture
-def first(models: dict[str, Path], tmp_path: Path) -> Iterator[Policy]:
+def first(models: Models, tmp_path: Path) -> Iterator[Policy]:
     """The policy that starts: llama.cpp and torch, which every installation has."""
     from sapo_edge.backends.llama.policy import LlamaCppPolicy
 
-    policy = LlamaCppPolicy(opening(models["llama-gqa"], tmp_path, lora=RANK))
-    yield policy
-    policy.close()
+    with closing(LlamaCppPolicy(opening(models["llama-gqa"], tmp_path, lora=RANK))) as policy:
+        yield policy
 
 
 @pytest.fixture
-def second(make_policy: Callable[..., Policy]) -> Policy:
+def second(make_policy: MakePolicy) -> Policy:
     """The policy that continues; its own adapter starts from another seed."""
-    return make_policy(lora=replace(RANK, seed=99))
+    return make_policy(lora=OTHER)
 
 
 @pytest.fixture
 def groups(first: Policy) -> list[TrainingGroup]:
-    return [own_group(first, question(text)) for text in ("a", "bb")]
+    return training_set(first)
 
 
 def part(arrays: Gradients, prefix: str) -> Gradients:

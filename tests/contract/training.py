@@ -23,18 +23,17 @@ with these models' logits single tokens are off by up to 0.03."""
 
 def alternating(prompt: Prompt, samples: Sequence[Sample]) -> TrainingGroup:
     """A group in which every other answer has a positive advantage, the others a negative one: all are trained on."""
-    return TrainingGroup(
-        prompt,
-        tuple(
-            TrainingAnswer(sample.text, sample.ended, 1.0 - 2.0 * (index % 2), sample.token_ids, sample.logprobs)
-            for index, sample in enumerate(samples)
-        ),
-    )
+    answers = [
+        TrainingAnswer(sample.text, sample.ended, 1.0 - 2.0 * (index % 2), sample.token_ids, sample.logprobs)
+        for index, sample in enumerate(samples)
+    ]
+    return TrainingGroup(prompt, tuple(answers))
 
 
-def own_group(policy: Policy, prompt: Prompt, seed: int = 1, answers: int = 4, tokens: int = 16) -> TrainingGroup:
-    (samples,) = policy.generate([prompt], answers, tokens, 1.0, seed)
-    return alternating(prompt, samples)
+def own_group(
+    policy: Policy, prompt: Prompt, seed: int = 1, answers: int = 4, tokens: int = 16, temperature: float = 1.0
+) -> TrainingGroup:
+    return alternating(prompt, policy.generate([prompt], answers, tokens, temperature, seed)[0])
 
 
 def limit_packs(policy: Policy, tokens: int = 1) -> None:
@@ -108,9 +107,8 @@ def assert_same_up_to_noise(first: list[list[Sample]], second: list[list[Sample]
 def assert_as_reference(policy: Policy, model: Any, directory: Path) -> None:
     """Check that a policy samples and learns as transformers computes: its base model, then an adapter it trained."""
     group = own_group(policy, PROMPT)
-    assert policy.update([group], UpdateSettings(learning_rate=1e-2, warmup=1)).mismatch_kl < 1e-8
-    directory.mkdir()
-    policy.save(directory)
+    assert policy.update([group], STRONG).mismatch_kl < 1e-8
+    saved(policy, directory)
     ((sample,),) = policy.generate([PROMPT], 1, 16, 1.0, seed=3)
     for adapter, answers in ((None, group.answers), (directory, (sample,))):
         for answer in answers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,9 +26,8 @@ TASKS = TaskSource(MANIFEST).held_out("test", 12)
 
 @pytest.fixture(scope="module")
 def mlx(model: Path) -> Iterator[MlxPolicy]:
-    policy = MlxPolicy(opening(model, lora=RANK))
-    yield policy
-    policy.close()
+    with closing(MlxPolicy(opening(model, lora=RANK))) as policy:
+        yield policy
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +38,9 @@ def groups(cpu: LlamaCppPolicy) -> list[TrainingGroup]:
 @pytest.fixture(scope="module")
 def checkpoint(cpu: LlamaCppPolicy, groups: list[TrainingGroup], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The CPU backend's checkpoint after three updates large enough to show."""
-    directory = tmp_path_factory.mktemp("checkpoint")
     for _ in range(3):
         cpu.update(groups, SETTINGS)
-    cpu.save(directory)
+    cpu.save(directory := tmp_path_factory.mktemp("checkpoint"))
     return directory
 
 

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
+from sapo_edge.backends.model.gguf_header import read_header
 from tests.directories import write_directory
-from tests.models import SHAPES, write_model
+from tests.models import SHAPES, Headers, Models, write_model
 
 
 @pytest.fixture(scope="session")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
     """Tiny models by name, each alone in its directory, as transformers requires."""
     return {name: write_model(tmp_path_factory.mktemp(name) / f"{name}.gguf", shape) for name, shape in SHAPES.items()}
 
 
 @pytest.fixture(scope="session")
-def headers(models: dict[str, Path]) -> dict[str, GgufHeader]:
+def headers(models: Models) -> Headers:
     return {name: read_header(path) for name, path in models.items()}
 
 

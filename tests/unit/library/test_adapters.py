@@ -55,22 +55,17 @@ def home(model: Path, tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def test_a_merged_model_comes_with_the_prompt_of_its_training(home: Path, model: Path, tmp_path: Path) -> None:
-    workspace = open_workspace(home, {"model": str(model)})
-    assert workspace.manifest == JOINED
-    export_adapter(workspace, None, "merged", tmp_path / "out")
-    text = (tmp_path / "out" / "Modelfile").read_text()
-    assert TRAINED_ON.system in text and JOINED.system not in text
-
-
-def test_it_is_said_whose_prompt_comes_along(
+def test_a_merged_model_comes_with_the_prompt_of_its_training_and_it_is_said_whose(
     home: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An adapter that is no checkpoint doesn't name the manifest that it was trained on."""
-    alone = export_adapter(open_workspace(home, {"model": str(model)}), None, "peft", tmp_path / "alone")
-    for adapter, manifest in ((None, TRAINED_ON), (alone, JOINED)):
+    workspace = open_workspace(home, {"model": str(model)})
+    assert workspace.manifest == JOINED
+    alone = export_adapter(workspace, None, "peft", tmp_path / "alone")
+    for adapter, manifest, other in ((None, TRAINED_ON, JOINED), (alone, JOINED, TRAINED_ON)):
         export(tmp_path / "out", ExportFormat.MERGED, adapter=adapter, model=str(model), home=home)
-        assert manifest.system in (tmp_path / "out" / "Modelfile").read_text()
+        text = (tmp_path / "out" / "Modelfile").read_text()
+        assert manifest.system in text and other.system not in text
         assert f"the prompt of the manifest {manifest.name};" in capsys.readouterr().err
 
 
@@ -107,9 +102,7 @@ def test_what_stops_an_export_leaves_no_hidden_half_of_a_model(
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_a_chat_asks_as_in_training_unless_told_otherwise(
-    home: Path, model: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_chat_asks_as_in_training_unless_told_how(home: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = SimpleNamespace(model_digest=open_source(model).digest, load=str, close=str)
     monkeypatch.setattr(Workspace, "open_policy", lambda *_, **__: (policy, ()))
     for named, name in ((None, "starter"), ("home", "home")):

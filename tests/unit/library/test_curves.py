@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -66,9 +67,7 @@ def test_each_event_with_figures_gives_them_and_the_others_nothing(monkeypatch: 
         ("trackio", {"MLFLOW_TRACKING_URI": "http://own.example"}, ""),
     ],
 )
-def test_where_figures_are_sent_is_known_and_no_password_is_shown(
-    library: str, environment: dict[str, str], place: str
-) -> None:
+def test_where_figures_go_is_told_without_passwords(library: str, environment: dict[str, str], place: str) -> None:
     assert goes_to(library, environment) == place
 
 
@@ -93,14 +92,11 @@ def test_tensorboard_reads_what_is_written(tmp_path: Path) -> None:
     for event in (AHEAD, ROUND, events.Paused(reasons=()), HELD_OUT, GAIN):
         opened(event)
     opened.close()
-    read = set(scalars(tmp_path / "tensorboard" / "starter-first"))
-    expected = {
-        (tag, round): value
-        for figures, round in map(figures_of, (AHEAD, ROUND, HELD_OUT, GAIN))
-        for tag, value in figures.items()
-    }
+    read = {(tag, step): value for tag, step, value in scalars(tmp_path / "tensorboard" / "starter-first")}
+    given = map(figures_of, (AHEAD, ROUND, HELD_OUT, GAIN))
+    expected = {(tag, round): value for figures, round in given for tag, value in figures.items()}
     # Kept as 32-bit numbers.
-    assert {(tag, step): value for tag, step, value in read} == pytest.approx(expected, rel=1e-6) and not warnings
+    assert read == pytest.approx(expected, rel=1e-6) and not warnings
 
 
 FAKE = """
@@ -156,18 +152,16 @@ def test_trackio_gets_figures_by_round_and_nothing_of_the_machine(
 
 
 @pytest.mark.parametrize("fake", ["wandb"], indirect=True)
-def test_wandb_gets_figures_and_nothing_of_the_machine(
-    fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wandb_gets_figures_but_nothing_of_the_host(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = open_curves("wandb", tmp_path, "starter-first", pytest.fail)
     opened(HELD_OUT)
     opened.close()
     (_, _, options), (define, metric, by), (log, (figures,), _), (finish, _, _) = fake.calls
     assert options["reinit"] == "create_new", "a run of the caller's own is neither used nor ended"
     settings = options["settings"]
-    assert settings["console"] == "off" and settings["host"] == "" and not settings["save_code"]
+    assert (settings["console"], settings["host"]) == ("off", "")
     assert all(settings[name] for name in ("disable_git", "disable_code", "x_disable_stats", "x_disable_meta"))
-    assert not settings["x_save_requirements"]
+    assert not settings["save_code"] and not settings["x_save_requirements"]
     assert (define, metric, by) == ("define_metric", ("*",), {"step_metric": "round"})
     assert (log, finish, figures) == ("log", "finish", {**figures_of(HELD_OUT)[0], "round": 3})
     fake.LOGGED_IN = False
@@ -176,9 +170,7 @@ def test_wandb_gets_figures_and_nothing_of_the_machine(
         open_curves("wandb", tmp_path, "starter-first", pytest.fail)
 
 
-def test_a_library_that_is_missing_or_fails_to_open_names_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_that_is_missing_or_fails_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curves, "find_spec", lambda _name: None)
     with pytest.raises(StateError, match="tensorboard needs tensorboardX, which is not installed; install it with"):
         open_curves("tensorboard", tmp_path, "first", pytest.fail)
@@ -196,18 +188,14 @@ def test_a_library_that_is_missing_or_fails_to_open_names_the_remedy(
 )
 def test_an_error_is_told_once_and_ends_the_curves() -> None:
     warnings: list[str] = []
-    logged: list[int] = []
-
-    def log(_figures: Figures, round: int) -> None:
-        logged.append(round)
-        raise OSError("https://me:secret@own.example/api?token=secret: the disk is full\nand more")
-
+    log = Mock(side_effect=OSError("https://me:secret@own.example/api?token=secret: the disk is full\nand more"))
     failing = Curves(Target(log, lambda: None), warnings.append)
     for _ in range(3):
         failing(ROUND)
     failing.close()
     failing(ROUND)
-    assert warnings == ["no more curves: https://own.example/api the disk is full"] and logged == [3]
+    log.assert_called_once_with(figures_of(ROUND)[0], 3)
+    assert warnings == ["no more curves: https://own.example/api the disk is full"]
 
 
 def test_a_library_that_hangs_costs_neither_a_round_nor_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -65,9 +66,8 @@ def said() -> list[str]:
 
 @pytest.fixture
 def environment(said: list[str]) -> Iterator[Environment]:
-    environment = Environment(code_of("words", {"count": "3", "kind": "a b"}), said.append)
-    yield environment
-    environment.close()
+    with closing(Environment(code_of("words", {"count": "3", "kind": "a b"}), said.append)) as environment:
+        yield environment
 
 
 def test_arguments_arrive_and_rows_are_those_of_a_data_set(environment: Environment) -> None:
@@ -113,8 +113,8 @@ def test_it_inherits_no_open_file(environment: Environment, tmp_path: Path) -> N
     with (tmp_path / "secret").open("w") as file:
         os.set_inheritable(file.fileno(), True)
         other = Environment("verifiers:words", print)
-    assert other("q", "", "files") == 0.0
-    other.close()
+    with closing(other):
+        assert other("q", "", "files") == 0.0
 
 
 @pytest.mark.parametrize(
@@ -136,14 +136,9 @@ def test_one_that_can_not_be_used_says_why(
 
 @fails_without("library/environments.py", "if not self._agreed(named):")
 def test_a_manifest_is_judged_by_what_its_owner_has_agreed_to_and_nothing_else(tmp_path: Path) -> None:
-    file = tmp_path / "code.json"
-    manifest = Manifest.from_toml(
-        'name = "w"\n[[tasks]]\nname = "mine"\nquestions = ['
-        + ", ".join(
-            f'{{question = "{n}", answer = "right", check = "code", code = "verifiers:words"}}' for n in range(9)
-        )
-        + "]\n"
-    )
+    file, check = tmp_path / "code.json", 'answer = "right", check = "code", code = "verifiers:words"'
+    questions = ", ".join(f'{{question = "{n}", {check}}}' for n in range(9))
+    manifest = Manifest.from_toml(f'name = "w"\n[[tasks]]\nname = "mine"\nquestions = [{questions}]\n')
     judges = Environments(manifest.functions, lambda name: name in agreed_code(file), print)
     with pytest.raises(ConfigError, match="words is code that would run on this machine"):
         TaskSource(manifest, judges)
@@ -170,10 +165,8 @@ def test_a_damaged_record_of_consents_is_an_error(tmp_path: Path, monkeypatch: p
 
 
 def test_questions_by_digest_are_judged_as_well(tmp_path: Path) -> None:
-    lines = (
-        json.dumps({"question": f"{n}?", "answer": "", "check": "code", "code": "verifiers:words"})
-        for n in range(MAX_QUESTIONS + 1)
-    )
+    rest = {"answer": "", "check": "code", "code": "verifiers:words"}
+    lines = (json.dumps({"question": f"{n}?", **rest}) for n in range(MAX_QUESTIONS + 1))
     (tmp_path / "many.jsonl").write_text("\n".join(lines))
     manifest = Manifest.read(tmp_path / "many.jsonl", tmp_path / "store")
     assert manifest.data and not manifest.functions

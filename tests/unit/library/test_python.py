@@ -9,8 +9,10 @@ import logging
 import os
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, create_autospec
 
 import pytest
 
@@ -32,6 +34,7 @@ from tests.models import SHAPES, write_model
 
 ROWS = [{"question": f"word {number}?", "answer": str(number)} for number in range(12)]
 WEIGHTS = ("adapter_model.safetensors", "optimizer.safetensors")
+Train = Callable[..., sapo.Run]
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +51,21 @@ def by_length(_question: str, _expected: str, text: str) -> float:
     return min(1.0, len(text) / 16)
 
 
-def quick(model: Path, home: Path, **more: Any) -> dict[str, Any]:
-    """Arguments of a call whose rounds take a fraction of a second."""
-    small = {"own": 2, "external": 0, "answers": 4, "threads": 1, "seed": 3, "rank": 2, "max_tokens": 8, "held_out": 4}
-    learning = {"evaluate_every": 2, "learning_rate": 0.01, "warmup": 0, "head_start": "0"}
-    return {"model": model, "home": home, "show": False, **small, **learning, **more}
+QUICK = {
+    "own": 2, "external": 0, "answers": 4, "threads": 1, "seed": 3, "rank": 2, "max_tokens": 8, "held_out": 4,
+    "evaluate_every": 2, "learning_rate": 0.01, "warmup": 0, "head_start": "0", "show": False,
+}  # fmt: skip
+"""Settings of which rounds take a fraction of a second."""
 
 
-def train(model: Path, home: Path, tasks: Tasks = ROWS, **more: Any) -> sapo.Run:
-    return sapo.train(tasks, **quick(model, home, **{"check": by_length, **more}))
+@pytest.fixture
+def train(model: Path, tmp_path: Path) -> Train:
+    """Trains the tiny model on tasks, with a home in the test's directory."""
+
+    def train(tasks: Tasks = ROWS, **more: Any) -> sapo.Run:
+        return sapo.train(tasks, **{"model": model, "home": tmp_path, "check": by_length, **QUICK, **more})
+
+    return train
 
 
 def files_of(run: sapo.Run) -> dict[str, bytes]:
@@ -64,10 +73,10 @@ def files_of(run: sapo.Run) -> dict[str, bytes]:
     return {name: (run.adapter / name).read_bytes() for name in WEIGHTS}
 
 
-def test_a_call_gives_what_the_command_gives_file_for_file(model: Path, tmp_path: Path) -> None:
+def test_a_call_gives_what_the_command_gives_file_for_file(train: Train, model: Path, tmp_path: Path) -> None:
     tasks = tmp_path / "mine.jsonl"
     tasks.write_text("\n".join(map(json.dumps, ROWS)))
-    ours = sapo.train(tasks, rounds=2, **quick(model, tmp_path / "ours", head_start="2"))
+    ours = train(tasks, rounds=2, check=None, home=tmp_path / "ours", head_start="2")
     settings = ("rank=2", "max_tokens=8", "held_out=4", "evaluate_every=2", "learning_rate=0.01", "warmup=0")
     result = command(
         [
@@ -84,13 +93,11 @@ def test_a_call_gives_what_the_command_gives_file_for_file(model: Path, tmp_path
     assert ours.results == theirs.results and len(ours.rounds) == 2
 
 
-def test_events_and_rounds_are_told_while_it_trains(
-    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_events_and_rounds_are_told_meanwhile(train: Train, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     told: list[sapo.Event] = []
     rounds: list[int] = []
     logging.getLogger("sapo_edge").setLevel(logging.WARNING)
-    run = train(model, tmp_path, rounds=3, on_event=told.append, on_round=lambda event: rounds.append(event.round))
+    run = train(rounds=3, on_event=told.append, on_round=lambda event: rounds.append(event.round))
     assert rounds == [1, 2, 3] and [event.round for event in run.rounds] == rounds
     assert {"node_started", "round", "node_stopped"} <= {event.event for event in told}
     assert '"event":"round"' in Paths.default(tmp_path).log.read_text().replace(" ", "").replace("\\", "")
@@ -98,25 +105,25 @@ def test_events_and_rounds_are_told_while_it_trains(
 
 
 def test_a_run_goes_on_and_other_tasks_begin_another_beside_it(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    train: Train, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = train(model, tmp_path, rounds=1)
-    assert first.train(1, **{k: v for k, v in quick(model, tmp_path).items() if k != "home"}) is first
+    first = train(rounds=1)
+    assert first.train(1, model=model, **QUICK) is first
     assert len(first.rounds) == 2
-    other = train(model, tmp_path, [*ROWS, {"question": "another?", "answer": "x"}], rounds=1)
+    other = train([*ROWS, {"question": "another?", "answer": "x"}], rounds=1)
     assert (other.name, len(other.rounds)) == ("mine", 1) and other.directory != first.directory
     assert first.ask("word 1?") and first.evaluate(2).questions == 2
     assert Paths.default(tmp_path).run_name == other.name, "a question changes nothing about which run goes on"
-    again = train(model, tmp_path, rounds=3)
+    again = train(rounds=3)
     assert again.name == first.name and len(again.rounds) == 3
     assert first.ask("word 1?") == sapo.open_run(first.name, home=tmp_path).ask("word 1?")
-    train(model, tmp_path, rounds=3, show=True)
+    train(rounds=3, show=True)
     assert "nothing to do: first has its 3 rounds" in capsys.readouterr().err
     assert sapo.open_run("mine", home=tmp_path, check=by_length).adapter == other.adapter
 
 
-def test_a_run_is_asked_compared_and_exported(model: Path, tmp_path: Path) -> None:
-    with train(model, tmp_path, rounds=2) as run:
+def test_a_run_is_asked_compared_and_exported(train: Train, tmp_path: Path) -> None:
+    with train(rounds=2) as run:
         assert run.ask("word 3?", base=True) == run.ask("word 3?", base=True)
         assert isinstance(run.ask("word 3?", plain=True), str)
         compared = run.evaluate(2)
@@ -127,19 +134,17 @@ def test_a_run_is_asked_compared_and_exported(model: Path, tmp_path: Path) -> No
             run.export("zip", tmp_path / "zip")
 
 
-def test_a_run_keeps_its_tasks_and_its_model_whatever_is_joined_and_set(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = train(model, tmp_path, rounds=1)
+def test_a_run_keeps_its_tasks_and_its_model(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = train(rounds=1)
     Membership(Paths.default(tmp_path).state).join(Swarm.of(load_manifest("starter")))
     monkeypatch.setenv("SAPO_EDGE_MANIFEST", "home")
     monkeypatch.setenv("SAPO_EDGE_MODEL", str(tmp_path / "other.gguf"))
     assert run.evaluate(2).questions == 2 and run.ask("word 1?")
-    run.train(1, **{name: value for name, value in quick(model, tmp_path).items() if name not in ("home", "model")})
+    run.train(1, **QUICK)
     assert len(run.rounds) == 2
 
 
-def test_a_check_is_a_function_and_what_it_raises_comes_back(model: Path, tmp_path: Path) -> None:
+def test_a_check_is_a_function_and_what_it_raises_comes_back(train: Train, tmp_path: Path) -> None:
     seen: list[str] = []
 
     def check(question: str, expected: str, text: str) -> float:
@@ -147,44 +152,39 @@ def test_a_check_is_a_function_and_what_it_raises_comes_back(model: Path, tmp_pa
         return float(len(text) % 2)
 
     rows = [{"question": row["question"], "check": "number", "tolerance": 1} for row in ROWS]
-    train(model, tmp_path, rows, check=check, rounds=1)
+    train(rows, check=check, rounds=1)
     assert set(seen) <= {row["question"] for row in ROWS} and len(seen) > 8
 
     def broken(*_: str) -> float:
         raise ZeroDivisionError("no")
 
     with pytest.raises(sapo.SapoError, match="function broken failed on an answer: ZeroDivisionError: no"):
-        train(model, tmp_path / "broken", check=broken, rounds=1)
+        train(home=tmp_path / "broken", check=broken, rounds=1)
 
 
-def test_what_a_callback_raises_ends_the_run_in_order(model: Path, tmp_path: Path) -> None:
-    def stop_early(event: sapo.RoundFinished) -> None:
-        raise LookupError(f"enough after {event.round}")
-
-    with pytest.raises(LookupError, match="enough after 1"):
-        train(model, tmp_path, rounds=5, on_round=stop_early)
+def test_what_a_callback_raises_ends_the_run_in_order(train: Train, tmp_path: Path) -> None:
+    with pytest.raises(LookupError, match="enough"):
+        train(rounds=5, on_round=Mock(side_effect=LookupError("enough")))
     run = sapo.open_run(home=tmp_path, check=by_length)
     assert len(run.rounds) == 1 and run.adapter is not None
 
 
-def test_ctrl_c_saves_the_round_and_raises_keyboard_interrupt(model: Path, tmp_path: Path) -> None:
+def test_ctrl_c_saves_the_round_and_raises_keyboard_interrupt(train: Train, tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        train(model, tmp_path, rounds=50, on_round=lambda _: os.kill(os.getpid(), signal.SIGINT))
+        train(rounds=50, on_round=lambda _: os.kill(os.getpid(), signal.SIGINT))
     assert signal.getsignal(signal.SIGINT) is before
     run = sapo.open_run(home=tmp_path, check=by_length)
     assert 1 <= len(run.rounds) < 50 and run.adapter is not None
 
 
-def test_ctrl_c_while_the_model_loads_ends_the_call_at_once(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_while_the_model_loads_ends_the_call_at_once(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Workspace, "open_policy", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
     with handling([signal.SIGINT], signal.default_int_handler), pytest.raises(KeyboardInterrupt):
-        train(model, tmp_path)
+        train()
 
 
-def test_events_of_other_threads_are_told_in_this_one_which_they_do_not_wait_for(model: Path, tmp_path: Path) -> None:
+def test_events_of_other_threads_are_told_in_this_one_which_they_do_not_wait_for(train: Train) -> None:
     stop, threads, reasons = sapo.Stop(), set[int](), list[tuple[str, ...]]()
 
     def pause(_: sapo.RoundFinished) -> None:
@@ -199,34 +199,25 @@ def test_events_of_other_threads_are_told_in_this_one_which_they_do_not_wait_for
             reasons.append(event.reasons)
             stop.resume()
 
-    train(model, tmp_path, rounds=2, stop=stop, on_event=resume, on_round=pause)
+    train(rounds=2, stop=stop, on_event=resume, on_round=pause)
     assert threads == {threading.get_ident()} and reasons[0] == ("test",)
     stop.pause("after the end")
 
 
-def test_another_thread_trains_and_this_one_stops_it(model: Path, tmp_path: Path) -> None:
+async def test_another_thread_trains_and_this_one_stops_it(train: Train) -> None:
     stop = sapo.Stop()
-
-    async def train_for_one_round() -> sapo.Run:
-        return await asyncio.to_thread(
-            train, model, tmp_path, rounds=50, stop=stop, on_round=lambda _: stop.after_round()
-        )
-
-    assert 1 <= len(asyncio.run(train_for_one_round()).rounds) < 50
+    run = await asyncio.to_thread(train, rounds=50, stop=stop, on_round=lambda _: stop.after_round())
+    assert 1 <= len(run.rounds) < 50
     assert threading.current_thread() is threading.main_thread()
 
 
-def test_a_home_has_one_node(model: Path, tmp_path: Path) -> None:
-    refused: list[str] = []
-
+def test_a_home_has_one_node(train: Train) -> None:
     def again(_: sapo.RoundFinished) -> None:
-        try:
-            train(model, tmp_path, rounds=1)
-        except sapo.SapoError as error:
-            refused.append(str(error))
+        with pytest.raises(sapo.SapoError, match="another node"):
+            train(rounds=1)
 
-    train(model, tmp_path, rounds=1, on_round=again)
-    assert len(refused) == 1 and "another node" in refused[0]
+    train(rounds=1, on_round=(told := Mock(side_effect=again)))
+    told.assert_called_once()
 
 
 @fails_without("library/python.py", 'if "network" in settings:')
@@ -250,9 +241,9 @@ def test_a_home_has_one_node(model: Path, tmp_path: Path) -> None:
         ({"name": "No Name"}, "small letters"),
     ],
 )
-def test_mistakes_are_told_with_what_to_do(options: dict[str, Any], message: str, model: Path, tmp_path: Path) -> None:
+def test_mistakes_are_told_with_what_to_do(options: dict[str, Any], message: str, train: Train, tmp_path: Path) -> None:
     with pytest.raises(sapo.SapoError, match=message):
-        train(model, tmp_path, **options)
+        train(**options)
     paths = Paths.default(tmp_path)
     assert not paths.runs.exists() and not paths.consent.exists() and Membership(paths.state).current is None
 
@@ -264,30 +255,17 @@ def test_the_interface_has_these_names_and_loads_nothing_before_they_are_used() 
         sapo.tran  # noqa: B018
 
 
-def test_a_checkpoint_that_replaces_one_of_its_round_is_asked(
-    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_replaces_one_of_its_round_is_asked(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a head start, whose validations all save round 0; and what was verified is not read at each question."""
-    opened: list[Path | None] = []
-    open_conversation = adapters.open_conversation
-
-    def count(workspace: Any, adapter: Path | None, *more: Any) -> Any:
-        opened.append(adapter)
-        return open_conversation(workspace, adapter, *more)
-
-    monkeypatch.setattr(adapters, "open_conversation", count)
-    verify, verified = Checkpoint.verify_files, list[int]()
-
-    def look(checkpoint: Checkpoint) -> None:
-        verified.append(checkpoint.round)
-        verify(checkpoint)
-
-    monkeypatch.setattr(Checkpoint, "verify_files", look)
-    with train(model, tmp_path, rounds=1) as run:
+    opened = Mock(wraps=adapters.open_conversation)
+    monkeypatch.setattr(adapters, "open_conversation", opened)
+    verified = create_autospec(Checkpoint.verify_files, side_effect=Checkpoint.verify_files)
+    monkeypatch.setattr(Checkpoint, "verify_files", verified)
+    with train(rounds=1) as run:
         run.ask("word 3?")
-        verified.clear()
+        verified.reset_mock()
         run.ask("word 4?")
-        assert len(opened) == 1 and verified == []
+        assert opened.call_count == 1 and not verified.called
         checkpoints = Checkpoints(run.directory / "checkpoints")
         newest = checkpoints.latest()
         assert newest is not None
@@ -300,12 +278,10 @@ def test_a_checkpoint_that_replaces_one_of_its_round_is_asked(
 
         checkpoints.save(newest, write)
         run.ask("word 3?")
-        assert opened == 2 * [newest.directory]
+        assert [call.args[1] for call in opened.call_args_list] == 2 * [newest.directory]
 
 
-def test_of_rows_without_end_one_more_than_there_may_be_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_endless_rows_one_more_than_there_may_be_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def count(file: Path, _store: Path) -> None:
         raise sapo.SapoError(f"{len(file.read_text().splitlines())} rows", "")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from tests.models import kl
 
 
 @dataclass(frozen=True, slots=True)
-class BridgeDistances:
+class Distances:
     """Mean KL divergences over a text, nats: torch to llama.cpp without and with an adapter, and its effect."""
 
     base: float
@@ -50,16 +50,11 @@ class TorchSide:
     def logits(self, ids: Sequence[int], *, adapter: bool) -> npt.NDArray[np.float64]:
         import torch
 
-        with torch.no_grad():
-            if adapter:
-                output = self.model(torch.tensor([list(ids)]))
-            else:
-                with self.model.disable_adapter():
-                    output = self.model(torch.tensor([list(ids)]))
-        return np.asarray(output.logits[0].double().numpy())
+        with torch.no_grad(), nullcontext() if adapter else self.model.disable_adapter():
+            return np.asarray(self.model(torch.tensor([list(ids)])).logits[0].double().numpy())
 
 
-def llama_logits(model: LlamaModel, ids: Sequence[int], adapter: Path | None) -> npt.NDArray[np.float64]:
+def llama_logits(model: LlamaModel, ids: Sequence[int], adapter: Path | None = None) -> npt.NDArray[np.float64]:
     """(tokens, vocabulary) logits of llama.cpp after each of the ids."""
     with closing(LlamaContext(model, cells=256, sequences=len(ids), threads=1, batch=len(ids))) as context:
         context.set_adapter(adapter)
@@ -68,17 +63,10 @@ def llama_logits(model: LlamaModel, ids: Sequence[int], adapter: Path | None) ->
         return context.decode().astype(np.float64)
 
 
-def measure(
-    header: GgufHeader, sampler: GgufHeader, ids: Sequence[int], side: TorchSide, adapter: Path
-) -> BridgeDistances:
+def measure(header: GgufHeader, sampler: GgufHeader, ids: Sequence[int], side: TorchSide, adapter: Path) -> Distances:
     """Write the adapter for llama.cpp, which decodes with `sampler`, and compare both on at most 256 tokens."""
     write_adapter(adapter, header, side.weights(), side.lora.alpha)
-    model = LlamaModel(sampler)
-    try:
+    with closing(LlamaModel(sampler)) as model:
         base, adapted = llama_logits(model, ids, None), llama_logits(model, ids, adapter)
-    finally:
-        model.close()
     plain, changed = side.logits(ids, adapter=False), side.logits(ids, adapter=True)
-    return BridgeDistances(
-        float(kl(plain, base).mean()), float(kl(changed, adapted).mean()), float(kl(changed, plain).mean())
-    )
+    return Distances(kl(plain, base), kl(changed, adapted), kl(changed, plain))

@@ -12,6 +12,7 @@ import warnings
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from sapo_edge.policy import LoraSettings, Message
 from tests import needs
 from tests.contract.training import edit
 from tests.directories import SHAPES as DIRECTORIES
-from tests.directories import reference, write_directory
+from tests.directories import dtype_of, reference, write_directory
 from tests.models import ROPES, SHAPES, ModelShape, ReferenceModel, kl, write_model
 from tests.unit.backends.adapter.bridging import TorchSide, llama_logits
 
@@ -90,67 +91,58 @@ def test_an_adapter_for_mlx_fits_beside_one_for_peft_or_is_refused(base: Path, a
     path = export(adapter, tmp_path, ExportFormat.MLX, base)
     assert json.loads((tmp_path / "adapter_config.json").read_text())["peft_type"] == "LORA"
     settings = json.loads((path / "adapter_config.json").read_text())
-    assert settings["num_layers"] == 2
-    assert settings["lora_parameters"]["scale"] == 1.5
+    assert (settings["num_layers"], settings["lora_parameters"]["scale"]) == (2, 1.5)
     assert sorted(file.name for file in path.iterdir()) == ["adapter_config.json", "adapters.safetensors"]
     (tmp_path / "mlx" / ".adapters.safetensors.part").mkdir(parents=True)
     with pytest.raises(StateError, match=r"can't write to .*: Is a directory.*; ."):
         export(adapter, tmp_path, ExportFormat.MLX, base)
-    odd = tmp_path / "odd"
-    shutil.copytree(adapter, odd)
+    odd = Path(shutil.copytree(adapter, tmp_path / "odd"))
     extra = {"base_model.model.lm_head.lora_A.weight": np.zeros((4, 64), np.float32)}
-    edit(odd / "adapter_model.safetensors", lambda weights: weights.update(extra))
+    edit(odd / ADAPTER_FILE, lambda weights: weights.update(extra))
     with pytest.raises(CheckpointError, match=r"lm_head.*; ."):
         export(odd, tmp_path / "out", ExportFormat.MLX, base)
 
 
-def adapter_of(directory: Path, side: TorchSide) -> Path:
-    """The adapter of a model in torch, as a file of PEFT."""
-    directory.mkdir()
+def write_pair(directory: Path, shape: str, quantised: dict[str, str] | None = None) -> tuple[Path, TorchSide, Path]:
+    """A GGUF file, the same model in torch with an adapter, and this adapter as a file of PEFT."""
+    base = write_model(directory / "base.gguf", SHAPES[shape], quantised)
+    side = TorchSide(read_header(base), LORA, 0.3)
+    (adapter := directory / "adapter").mkdir()
     modules = {name.removeprefix("base_model.model.").partition(".lora_")[0] for name in side.parameters}
-    write_state(directory, LORA, "base", side.weights(), {}, modules)
-    return directory
+    write_state(adapter, LORA, "base", side.weights(), {}, modules)
+    return base, side, adapter
 
 
 @pytest.mark.parametrize("shape", ["llama-gqa", "qwen3", "granite", "gemma3", *NEWER])
 def test_a_merged_file_is_base_and_adapter_together(tmp_path: Path, shape: str) -> None:
-    base = write_model(tmp_path / "base.gguf", SHAPES[shape])
-    header = read_header(base)
-    side = TorchSide(header, LORA, 0.3)
-    adapter = adapter_of(tmp_path / "adapter", side)
-    expected, plain = side.logits(IDS, adapter=True), side.logits(IDS, adapter=False)
+    base, side, adapter = write_pair(tmp_path, shape)
+    expected = side.logits(IDS, adapter=True)
     bounds = {Quantisation.F16: 1e-4, Quantisation.Q8_0: 0.01, Quantisation.Q4_K_M: 0.2}
     for form, bound in bounds.items():
         path = export(adapter, tmp_path / form, ExportFormat.MERGED, base, quantisation=form)
         assert path == tmp_path / form / f"merged-{form}.gguf"
         assert sorted(file.name for file in path.parent.iterdir()) == ["Modelfile", path.name]
         with closing(LlamaModel(read_header(path))) as model:
-            distance = float(kl(expected, llama_logits(model, IDS, None)).mean())
-        assert distance < bound
-    assert float(kl(expected, plain).mean()) > 0.3
+            assert kl(expected, llama_logits(model, IDS)) < bound
+    assert kl(expected, side.logits(IDS, adapter=False)) > 0.3
     # Vocabulary and chat template are the base model's.
-    merged = read_header(tmp_path / "f16" / "merged-f16.gguf")
-    assert merged.metadata["tokenizer.chat_template"] == header.metadata["tokenizer.chat_template"]
-    if shape in ("granite", "gemma3", *NEWER):
-        # transformers does not read their files, or not as llama.cpp does.
-        return
-    # transformers, which knows nothing of this project, reads it as well.
-    read = ReferenceModel(tmp_path / "f16" / "merged-f16.gguf", SHAPES[shape]).logits(IDS)
-    assert float(kl(expected, read).mean()) < 1e-4
+    merged, template = tmp_path / "f16" / "merged-f16.gguf", "tokenizer.chat_template"
+    assert read_header(merged).metadata[template] == read_header(base).metadata[template]
+    # transformers does not read the others, or not as llama.cpp does.
+    if shape in ("llama-gqa", "qwen3"):
+        assert kl(expected, ReferenceModel(merged, SHAPES[shape]).logits(IDS)) < 1e-4
 
 
 def test_a_quantised_base_keeps_what_is_not_adapted(tmp_path: Path) -> None:
-    base = write_model(tmp_path / "base.gguf", SHAPES["llama-gqa"], {"attn": "Q4_0", "ffn": "Q8_0"})
-    side = TorchSide(read_header(base), LORA, 0.3)
-    path = export(adapter_of(tmp_path / "adapter", side), tmp_path, ExportFormat.MERGED, base)
+    base, side, adapter = write_pair(tmp_path, "llama-gqa", {"attn": "Q4_0", "ffn": "Q8_0"})
+    path = export(adapter, tmp_path, ExportFormat.MERGED, base)
     assert path.name == "merged-q8_0.gguf"
     with closing(LlamaModel(read_header(path))) as model:
-        assert float(kl(side.logits(IDS, adapter=True), llama_logits(model, IDS, None)).mean()) < 0.01
+        assert kl(side.logits(IDS, adapter=True), llama_logits(model, IDS)) < 0.01
 
 
 def test_the_usual_formats_need_no_llama_cpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    base = write_model(tmp_path / "base.gguf", SHAPES["llama-gqa"], {"attn": "Q4_0"})
-    adapter = adapter_of(tmp_path / "adapter", TorchSide(read_header(base), LORA, 0.3))
+    base, _, adapter = write_pair(tmp_path, "llama-gqa", {"attn": "Q4_0"})
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     for form in (Quantisation.Q8_0, Quantisation.F16, Quantisation.BF16):
         path = export(adapter, tmp_path / form, ExportFormat.MERGED, base, quantisation=form)
@@ -191,8 +183,7 @@ def test_narrow_formats_are_mixed_as_llama_cpp_mixes_them(form: str, counts: dic
 
 
 def test_the_modelfile_has_the_prompt_of_the_training(tmp_path: Path) -> None:
-    base = write_model(tmp_path / "base.gguf", SHAPES["llama"])
-    adapter = adapter_of(tmp_path / "adapter", TorchSide(read_header(base), LORA, 0.3))
+    base, _, adapter = write_pair(tmp_path, "llama")
     prompt = (Message("system", 'Say """only"""\nthe result.'), Message("user", "3 + 4?"), Message("assistant", "7"))
     path = export(adapter, tmp_path / "out", ExportFormat.MERGED, base, prompt=prompt)
     assert (path.parent / "Modelfile").read_text() == (
@@ -221,11 +212,10 @@ def test_a_merged_directory_is_base_and_adapter_together(tmp_path: Path, shape: 
         (old / name).write_text("of a larger model that was merged here before")
     path = export(adapter, tmp_path / "out", ExportFormat.MERGED, base)
     assert path == old and [file.name for file in path.glob("*.safetensors*")] == ["model.safetensors"]
-    expected, plain = reference(base).logits(IDS, adapter), reference(base).logits(IDS)
-    assert float(kl(expected, reference(path).logits(IDS)).mean()) < (1e-2 if half else 1e-8)
-    assert float(kl(expected, plain).mean()) > 0.1
-    named = json.loads((path / "config.json").read_text())
-    assert (named.get("dtype") or named.get("torch_dtype")) == ("bfloat16" if half else "float32")
+    expected = reference(base).logits(IDS, adapter)
+    assert kl(expected, reference(path).logits(IDS)) < (1e-2 if half else 1e-8)
+    assert kl(expected, reference(base).logits(IDS)) > 0.1
+    assert dtype_of(path) == ("bfloat16" if half else "float32")
     assert (path / "tokenizer.json").read_bytes() == (base / "tokenizer.json").read_bytes()
     assert "from_pretrained" in dict(usage(path, ExportFormat.MERGED, base))["transformers"]
 
@@ -247,8 +237,8 @@ def test_plain_mlx_lm_reads_a_merged_directory_as_transformers_does(tmp_path: Pa
     model, _ = mlx_lm.load(str(path))
     # mlx-lm rounds the scale of Gemma's embedding to bfloat16.
     bound = 1e-4 if shape == "gemma3" else 1e-6
-    assert float(kl(expected, np.array(model(mx.array([IDS])))[0]).mean()) < bound
-    assert float(kl(expected, reference(path).logits(IDS)).mean()) < 1e-6
+    assert kl(expected, np.array(model(mx.array([IDS])))[0]) < bound
+    assert kl(expected, reference(path).logits(IDS)) < 1e-6
 
 
 def test_what_can_not_be_merged_is_an_error(
@@ -266,10 +256,7 @@ def test_what_can_not_be_merged_is_an_error(
         write_tensors(adapter / ADAPTER_FILE, {**weights, name: damaged})
         with pytest.raises(CheckpointError, match=r"damaged.*; ."):
             export(adapter, tmp_path / "out", ExportFormat.MERGED, base)
-    usage_now = shutil.disk_usage("/")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage_now._replace(free=1000))
-    with pytest.raises(StateError, match="GB free"):
-        export(adapter, tmp_path / "out2", ExportFormat.MERGED, base)
-    file = write_model(tmp_path / "base.gguf", SHAPES["qwen3"])
-    with pytest.raises(StateError, match="GB free"):
-        export(adapter, tmp_path / "out3", ExportFormat.MERGED, file)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=1000))
+    for full in (base, write_model(tmp_path / "base.gguf", SHAPES["qwen3"])):
+        with pytest.raises(StateError, match="GB free"):
+            export(adapter, tmp_path / "out", ExportFormat.MERGED, full)

@@ -9,10 +9,9 @@ import pytest
 
 from sapo_edge.backends.adapter.gguf import write_adapter
 from sapo_edge.backends.model.architectures import ARCHITECTURES
-from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.errors import CheckpointError
 from sapo_edge.policy import LoraSettings
-from tests.models import SHAPES, encode_text
+from tests.models import SHAPES, Headers, encode_text
 from tests.unit.backends.adapter.bridging import TorchSide, measure
 
 TEXT = encode_text("The quick brown fox jumps over the lazy dog, twice.")
@@ -22,12 +21,10 @@ SMALL_KL = 3e-5
 
 
 @pytest.mark.parametrize("name", list(SHAPES))
-def test_llama_cpp_computes_what_torch_learned(headers: dict[str, GgufHeader], tmp_path: Path, name: str) -> None:
+def test_llama_cpp_computes_what_torch_learned(headers: Headers, tmp_path: Path, name: str) -> None:
     header = headers[name]
     distances = measure(header, header, TEXT, TorchSide(header, LORA, 0.5), tmp_path / "adapter.gguf")
-    assert distances.effect > 0.1
-    assert distances.base < SMALL_KL
-    assert distances.adapted < SMALL_KL
+    assert distances.effect > 0.1 and max(distances.base, distances.adapted) < SMALL_KL
 
 
 def test_every_architecture_is_measured() -> None:
@@ -36,18 +33,14 @@ def test_every_architecture_is_measured() -> None:
     assert {shape.heads == shape.kv_heads for shape in permuted} == {True, False}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "base_model.model.model.layers.0.self_attn.other_proj.lora_A.weight",
-        "base_model.model.model.layers.7.self_attn.q_proj.lora_A.weight",
-        "base_model.model.model.layers.0.self_attn.q_proj.lora_C.weight",
-        "base_model.model.model.layers.0.input_layernorm.lora_A.weight",
-        "base_model.model.model.layers.0.self_attn.q_proj.weight",
-        "",
-    ],
-)
-def test_an_unknown_weight_is_refused(headers: dict[str, GgufHeader], tmp_path: Path, name: str) -> None:
+UNKNOWN = (
+    "0.self_attn.other_proj.lora_A.weight", "7.self_attn.q_proj.lora_A.weight", "0.self_attn.q_proj.lora_C.weight",
+    "0.input_layernorm.lora_A.weight", "0.self_attn.q_proj.weight",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*(f"base_model.model.model.layers.{name}" for name in UNKNOWN), ""])
+def test_an_unknown_weight_is_refused(headers: Headers, tmp_path: Path, name: str) -> None:
     path = tmp_path / "adapter.gguf"
     path.write_text("one before")
     with pytest.raises(CheckpointError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from sapo_edge.errors import ModelError
 from sapo_edge.policy import LoraSettings
 from tests import needs
 from tests.contract.training import assert_as_reference
-from tests.directories import write_directory
+from tests.directories import change_config, write_directory
 from tests.models import ROPES, SHAPES, ModelShape, ReferenceModel, opening, question, write_model
 
 pytestmark = needs.MLX
@@ -46,14 +47,12 @@ def matrices(model: Any) -> dict[str, np.ndarray]:
 
     arrays = {}
     for path, module in model.named_modules():
+        values = module.get("weight")
         if isinstance(module, nn.QuantizedLinear | nn.QuantizedEmbedding):
-            values = mx.dequantize(module.weight, module.scales, module.biases, module.group_size, module.bits)
-        elif isinstance(module.get("weight"), mx.array):
-            values = module.weight
-        else:
-            continue
-        assert values.dtype == mx.float32
-        arrays[path] = np.array(values)
+            values = mx.dequantize(values, module.scales, module.biases, module.group_size, module.bits)
+        if values is not None:
+            assert values.dtype == mx.float32
+            arrays[path] = np.array(values)
     return arrays
 
 
@@ -103,9 +102,8 @@ def test_a_matrix_in_mlx_has_the_numbers_of_the_file(form: str) -> None:
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_a_quantised_model_is_sampled_and_trained(quantised: Path, tmp_path: Path, keep: bool) -> None:
-    policy = MlxPolicy(opening(quantised, lora=RANK), quantised=keep)
-    assert_as_reference(policy, ReferenceModel(quantised), tmp_path / "adapter")
-    policy.close()
+    with closing(MlxPolicy(opening(quantised, lora=RANK), quantised=keep)) as policy:
+        assert_as_reference(policy, ReferenceModel(quantised), tmp_path / "adapter")
 
 
 @pytest.mark.parametrize(
@@ -122,19 +120,15 @@ def test_a_file_whose_tensors_do_not_fit_its_architecture_is_an_error(
 ) -> None:
     path = write_model(tmp_path / "model.gguf", shape)
     path.write_bytes(path.read_bytes().replace(old, new))
-    with pytest.raises(ModelError, match=what) as caught:
+    with pytest.raises(ModelError, match=f"{what}.*; ."):
         MlxPolicy(opening(path))
-    assert caught.value.remedy
 
 
 def test_a_model_whose_positions_are_scaled_samples_in_another_thread(tmp_path: Path) -> None:
-    paths = [write_directory(tmp_path / "directory", SHAPES["llama-3.2"], ROPES["llama3"])]
-    paths.append(write_model(tmp_path / "model.gguf", SHAPES["llama-3.2"]))
-    for path in paths:
-        policy = MlxPolicy(opening(path, trainable=False))
-        with ThreadPoolExecutor(1) as pool:
+    directory = write_directory(tmp_path / "directory", SHAPES["llama-3.2"], ROPES["llama3"])
+    for path in (directory, write_model(tmp_path / "model.gguf", SHAPES["llama-3.2"])):
+        with closing(MlxPolicy(opening(path, trainable=False))) as policy, ThreadPoolExecutor(1) as pool:
             assert pool.submit(policy.generate, [PROMPT], 1, 4, 1.0, 0).result()[0][0].token_ids
-        policy.close()
 
 
 def test_a_directory_quantised_for_mlx_is_loaded_either_way(directory: Path, tmp_path: Path) -> None:
@@ -150,10 +144,9 @@ def test_a_directory_quantised_for_mlx_is_loaded_either_way(directory: Path, tmp
         (path / name).write_bytes((directory / name).read_bytes())
     samples = []
     for keep in (True, False):
-        policy = MlxPolicy(opening(path, lora=RANK), quantised=keep)
-        samples.append(policy.generate([PROMPT], 4, 16, 1.0, seed=3))
-        policy.close()
-    for first, second in zip(samples[0][0], samples[1][0], strict=True):
+        with closing(MlxPolicy(opening(path, lora=RANK), quantised=keep)) as policy:
+            samples += policy.generate([PROMPT], 4, 16, 1.0, seed=3)
+    for first, second in zip(*samples, strict=True):
         assert first.token_ids == second.token_ids
         assert np.abs(np.subtract(first.logprobs, second.logprobs)).max() < 1e-3
 
@@ -166,9 +159,6 @@ def test_a_directory_quantised_for_mlx_is_loaded_either_way(directory: Path, tmp
     ],
 )
 def test_an_unusable_directory_is_an_error(directory: Path, tmp_path: Path, change: dict[str, Any], what: str) -> None:
-    shutil.copytree(directory, tmp_path, dirs_exist_ok=True)
-    config = json.loads((tmp_path / "config.json").read_text()) | change
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match=what) as caught:
-        MlxPolicy(opening(tmp_path))
-    assert caught.value.remedy
+    path = change_config(shutil.copytree(directory, tmp_path / "changed"), **change)
+    with pytest.raises(ModelError, match=f"(?s){what}.*; ."):
+        MlxPolicy(opening(path))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,68 +20,62 @@ from tests import needs
 from tests.contract.formula import distance
 from tests.contract.test_policy_gradient import batch, first_moments, randomise
 from tests.contract.training import PROMPT, own_group
-from tests.models import opening, question
+from tests.models import Models, opening, question
 
 pytestmark = needs.MLX
 
 SETTINGS = UpdateSettings(learning_rate=1e-2, warmup=1, temperature=0.8)
+Make = Callable[..., MlxPolicy]
 
 
 @pytest.fixture
-def make(models: dict[str, Path], tmp_path: Path) -> Iterator[Callable[..., MlxPolicy]]:
-    made: list[MlxPolicy] = []
+def make(models: Models, tmp_path: Path) -> Iterator[Make]:
+    with ExitStack() as made:
 
-    def make_policy(model: str = "llama-gqa") -> MlxPolicy:
-        made.append(MlxPolicy(opening(models[model], lora=LoraSettings(rank=4, alpha=8.0))))
-        randomise(made[-1], tmp_path / f"adapter-{len(made)}")
-        return made[-1]
+        def make_policy(model: str = "llama-gqa", name: str = "adapter") -> MlxPolicy:
+            options = opening(models[model], lora=LoraSettings(rank=4, alpha=8.0))
+            policy = made.enter_context(closing(MlxPolicy(options)))
+            randomise(policy, tmp_path / name)
+            return policy
 
-    yield make_policy
-    for policy in made:
-        policy.close()
+        yield make_policy
 
 
 @pytest.mark.parametrize("model", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize(("limit", "value"), [("KEPT_BYTES", 0), ("LOGIT_ROWS", 3)])
 def test_saving_memory_changes_nothing(
-    make: Callable[..., MlxPolicy], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: str, limit: str, value: int
+    make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, model: str, limit: str, value: int
 ) -> None:
     moments = []
     for name in ("before", "after"):
-        policy = make(model)
+        policy = make(model, f"adapter {name}")
         policy.update(batch(policy), SETTINGS)
         moments.append(first_moments(policy, tmp_path / name))
         monkeypatch.setattr(f"sapo_edge.backends.apple.learner.{limit}", value)
     assert distance(*moments) < 1e-5
 
 
-def test_another_thread_can_take_over(make: Callable[..., MlxPolicy], tmp_path: Path) -> None:
+def test_another_thread_can_take_over(make: Make, tmp_path: Path) -> None:
     """MLX's streams belong to threads, so a call must not return lazy arrays."""
     policy = make()
     groups = batch(policy)
     policy.update(groups, SETTINGS)
     expected = policy.generate([question("a"), question("b")], 3, 8, 1.0, seed=1)
-    samples: list[list[list[Sample]]] = []
-    done = []
 
-    def work() -> None:
-        samples.append(policy.generate([question("a"), question("b")], 3, 8, 1.0, seed=1))
+    def work() -> list[list[Sample]]:
+        samples = policy.generate([question("a"), question("b")], 3, 8, 1.0, seed=1)
         policy.update(groups, SETTINGS)
         policy.save(tmp_path)
         policy.load(tmp_path)
-        done.append(True)
+        return samples
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert done and samples == [expected]
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(work).result() == expected
     policy.generate([PROMPT], 1, 4, 1.0, seed=1)
     policy.update(groups, SETTINGS)
 
 
-def test_a_long_pack_keeps_only_each_layers_input(
-    make: Callable[..., MlxPolicy], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_pack_keeps_only_each_layers_input(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = make()
     assert policy.learner is not None
     group = encode_group(policy.vocabulary, own_group(policy, PROMPT))
@@ -91,15 +86,9 @@ def test_a_long_pack_keeps_only_each_layers_input(
     assert not policy.learner._trunk(pack([replace(group, prompt=group.prompt * 2)])).keep
 
 
-def test_a_step_draws_for_all_answers_at_once(make: Callable[..., MlxPolicy], monkeypatch: pytest.MonkeyPatch) -> None:
-    policy, rows = make("llama"), list[int]()
-    from sapo_edge.backends.apple import sampler
-
-    def count(logits: Any, *arguments: Any) -> Any:
-        rows.append(len(logits))
-        return draw_allowed(logits, *arguments)
-
-    monkeypatch.setattr(sampler, "draw_allowed", count)
+def test_a_step_draws_for_all_answers_at_once(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, draws = make("llama"), Mock(wraps=draw_allowed)
+    monkeypatch.setattr("sapo_edge.backends.apple.sampler.draw_allowed", draws)
     policy.generate([PROMPT], answers=8, max_tokens=12, temperature=1.0, seed=0)
     # On a GPU, each call waits for the step and copies its logits.
-    assert len(rows) <= 13 and rows[0] == 8
+    assert draws.call_count <= 13 and len(draws.call_args_list[0].args[0]) == 8

@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests import needs
-from tests.directories import write_directory
-from tests.models import SHAPES
+from tests.unit.backends.fresh import broken, python
 
 pytestmark = needs.MLX
 
-REQUIRE = "from sapo_edge.backends.apple.runtime import require_mlx, processor, openblas\nrequire_mlx()\n"
-
-
-def python(program: str, *paths: Path) -> str:
-    """Output of a program, with more directories to import from."""
-    script = f"import sys\nsys.path[:0] = {[str(path) for path in paths]}\n{program}"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def broken(directory: Path, package: str) -> Path:
-    """Create a package that can't be imported; returns its parent directory."""
-    (directory / package).mkdir(parents=True)
-    (directory / package / "__init__.py").write_text("raise ImportError('its library is missing')\n")
-    return directory
+REQUIRE = "import sys\nfrom sapo_edge.backends.apple.runtime import openblas, processor, require_mlx\nrequire_mlx()\n"
 
 
 def test_it_loads_no_torch_keeps_the_limit_of_open_files_and_leaves_transformers_complete() -> None:
@@ -44,11 +27,10 @@ def test_it_loads_no_torch_keeps_the_limit_of_open_files_and_leaves_transformers
     assert after == [before, "[]", "True", "(1, 2, 8)"]
 
 
-def test_a_broken_torch_does_not_matter_to_a_directory_with_its_tokenizer(tmp_path: Path) -> None:
-    model = write_directory(tmp_path / "model", SHAPES["llama-gqa"])
+def test_a_broken_torch_does_not_matter_to_a_directory_with_its_tokenizer(directory: Path, tmp_path: Path) -> None:
     program = "from pathlib import Path\nfrom sapo_edge.backends.apple.policy import MlxPolicy\n"
     program += "from sapo_edge.backends.backend import OpenOptions\nfrom sapo_edge.policy import Message\n"
-    program += f"policy = MlxPolicy(OpenOptions(Path({str(model)!r}), Path(), Path(), threads=1))\n"
+    program += f"policy = MlxPolicy(OpenOptions(Path({str(directory)!r}), Path(), Path(), threads=1))\n"
     program += "(group,) = policy.generate([(Message('user', 'hi'),)], 2, 4, 1.0, 1)\nprint(len(group))"
     assert python(program, broken(tmp_path, "torch")) == "2"
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +20,9 @@ from sapo_edge.backends.machine.nvidia import Gpu, Nvidia
 from sapo_edge.backends.pytorch import backend as torch_backend
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.policy import MemoryEstimate
-from tests.directories import write_directory
+from tests.directories import change_config, write_directory
 from tests.models import SHAPES, opening
+from tests.unit.backends.fresh import broken, python
 
 EVERYTHING = ("llama_cpp", "torch", "transformers", "peft", "mlx", "mlx_lm")
 CUDA, PLAIN, HIP, XPU = (
@@ -34,13 +33,9 @@ BIG = Nvidia((Gpu("NVIDIA RTX 4090", 24_000_000_000, 22_000_000_000, (8, 9), "GP
 
 
 def host(
-    system: str = "Linux",
-    machine: str = "x86_64",
-    installed: Iterable[str] = EVERYTHING,
-    torch: TorchBuild | None = PLAIN,
-    nvidia: Nvidia | None = None,
-    devices: Iterable[str] = (),
-) -> Host:
+    system: str = "Linux", machine: str = "x86_64", installed: Iterable[str] = EVERYTHING,
+    torch: TorchBuild | None = PLAIN, nvidia: Nvidia | None = None, devices: Iterable[str] = (),
+) -> Host:  # fmt: skip
     packages, files = set(installed), set(devices)
     return Host(system, machine, packages.__contains__, lambda: torch, lambda: nvidia, files.__contains__)
 
@@ -108,25 +103,25 @@ def test_nothing_is_missing_where_the_best_runs() -> None:
         assert choose("auto", host=machine).missing == ()
 
 
-def test_a_gpu_too_small_for_the_model_is_reported(tmp_path: Path) -> None:
-    large = write_directory(tmp_path / "large", SHAPES["qwen2"])
-    config = json.loads((large / "config.json").read_text()) | {"hidden_size": 8192, "num_hidden_layers": 60}
-    (large / "config.json").write_text(json.dumps(config | {"intermediate_size": 28672}))
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_directory(tmp_path / "model", SHAPES["qwen2"])
+
+
+def test_a_gpu_too_small_for_the_model_is_reported(model: Path) -> None:
+    choice = choose("auto", model, host(torch=CUDA, nvidia=BIG))
+    assert "RTX 4090 with 24 GB" in choice.reason and choice.missing == ()
+    change_config(model, hidden_size=8192, num_hidden_layers=60, intermediate_size=28672)
     for installed, remedy in ((EVERYTHING, "pip install 'bitsandbytes>="), ((*EVERYTHING, "bitsandbytes"), "4 bits")):
-        choice = choose("auto", large, host(installed=installed, torch=CUDA, nvidia=BIG))
+        choice = choose("auto", model, host(installed=installed, torch=CUDA, nvidia=BIG))
         assert choice.name == "torch" and "CPU" in choice.reason
         assert "GB free" in choice.missing[0] and (remedy in choice.missing[0] or "smaller model" in choice.missing[0])
-    choice = choose("auto", write_directory(tmp_path / "small", SHAPES["qwen2"]), host(torch=CUDA, nvidia=BIG))
-    assert "RTX 4090 with 24 GB" in choice.reason and choice.missing == ()
 
 
-def test_a_model_that_mlx_can_not_compute_is_left_to_another_backend(tmp_path: Path) -> None:
+def test_a_model_that_mlx_can_not_compute_is_left_to_another_backend(model: Path) -> None:
     mac = host("Darwin", "arm64")
-    model = write_directory(tmp_path / "model", SHAPES["qwen2"])
     assert choose("auto", model, mac).name == "mlx"
-    config = json.loads((model / "config.json").read_text()) | {"model_type": "olmo3"}
-    (model / "config.json").write_text(json.dumps(config))
-    choice = choose("auto", model, mac)
+    choice = choose("auto", change_config(model, model_type="olmo3"), mac)
     assert choice.name == "torch" and "the architecture olmo3, which MLX can't compute" in choice.missing[0]
     with pytest.raises(BackendError, match=r"MLX can't be used: .* has the architecture olmo3"):
         choose("mlx", model, mac)
@@ -139,11 +134,10 @@ def test_a_model_that_mlx_can_not_compute_is_left_to_another_backend(tmp_path: P
 @pytest.mark.parametrize("others", [(DISPLAY,), (replace(DISPLAY, capability=(8, 6)), DISPLAY)])
 @pytest.mark.parametrize("first", [True, False])
 def test_the_best_of_several_gpus_is_taken(
-    others: tuple[Gpu, ...], first: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    others: tuple[Gpu, ...], first: bool, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gpus = (*BIG.gpus, *others) if first else (*others, *BIG.gpus)
     machine = host(torch=CUDA, nvidia=replace(BIG, gpus=gpus))
-    model = write_directory(tmp_path / "model", SHAPES["qwen2"])
     choice = choose("auto", model, machine)
     assert choice.name == "torch" and f"RTX 4090 with 24 GB, the best of {len(gpus)} GPUs" in choice.reason
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1,GPU-2")
@@ -151,13 +145,11 @@ def test_the_best_of_several_gpus_is_taken(
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "GPU-2"
 
 
-def test_a_directory_is_not_for_llama_cpp_or_for_mlx_alone(directory: Path, tmp_path: Path) -> None:
-    assert choose("auto", directory, host()).name == "torch"
+def test_a_directory_is_not_for_llama_cpp_or_for_mlx_alone(model: Path) -> None:
+    assert choose("auto", model, host()).name == "torch"
     with pytest.raises(BackendError, match="reads GGUF files"):
-        choose("llama_cpp", directory, host())
-    model = write_directory(tmp_path / "model", SHAPES["qwen2"])
-    config = json.loads((model / "config.json").read_text())
-    (model / "config.json").write_text(json.dumps(config | {"quantization": {"group_size": 32, "bits": 4}}))
+        choose("llama_cpp", model, host())
+    change_config(model, quantization={"group_size": 32, "bits": 4})
     assert choose("auto", model, host()).name == "mlx"
     with pytest.raises(BackendError, match="quantised for MLX"):
         choose("torch", model, host(torch=CUDA, nvidia=BIG))
@@ -198,47 +190,29 @@ def test_without_llama_cpp_torch_takes_a_gguf_file_and_the_faster_way_is_named(t
         choose("auto", host=host(installed=[]))
 
 
-def python(code: str, *paths: Path) -> str:
-    """What a program prints that imports from these directories first."""
-    path = os.pathsep.join(map(str, (*paths, Path(__file__).parents[4])))
-    ended = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
-        check=True, timeout=120,
-    )  # fmt: skip
-    return ended.stdout.strip()
-
-
 def test_looking_at_this_machine_loads_no_backend() -> None:
-    code = """
-import sys
-from sapo_edge.backends.choose.detect import detect, survey
-detect(), survey()
-print(*(name for name in ("torch", "mlx", "llama_cpp", "transformers", "peft", "numpy") if name in sys.modules))
-"""
-    assert python(code) == ""
+    code = "import sys\nfrom sapo_edge.backends.choose.detect import detect, survey\ndetect(), survey()\n"
+    names = "torch", "mlx", "llama_cpp", "transformers", "peft", "numpy"
+    assert python(f"{code}print(*sys.modules.keys() & {set(names)})") == ""
 
 
 def test_how_torch_was_built_is_read_without_loading_it(tmp_path: Path) -> None:
-    package = tmp_path / "torch"
-    package.mkdir()
-    (package / "__init__.py").write_text("raise ImportError('broken')")
     text = "__version__ = '2.9.1+cu128'\ndebug = False\ncuda: Optional[str] = '12.8'\nhip: Optional[str] = None\n"
-    (package / "version.py").write_text(text)
+    (broken(tmp_path, "torch") / "torch" / "version.py").write_text(text)
     built = python("from sapo_edge.backends.machine.host import torch_build; print(torch_build())", tmp_path)
     assert built == str(TorchBuild("2.9.1+cu128", cuda="12.8"))
     assert this_host().torch() is not None
 
 
-@pytest.mark.parametrize(("broken", "left"), [("torch", "llama_cpp"), ("llama_cpp", "mlx"), ("mlx", "llama_cpp")])
-def test_a_broken_library_of_one_backend_leaves_the_others_alone(tmp_path: Path, broken: str, left: str) -> None:
+@pytest.mark.parametrize(("name", "left"), [("torch", "llama_cpp"), ("llama_cpp", "mlx"), ("mlx", "llama_cpp")])
+def test_a_broken_library_of_one_backend_leaves_the_others_alone(tmp_path: Path, name: str, left: str) -> None:
     """Detection imports none, so only probing shows that one is broken."""
-    (tmp_path / broken).mkdir()
-    (tmp_path / broken / "__init__.py").write_text("raise ImportError('libsomething.so.1: cannot open')")
     code = "import json; from sapo_edge.backends.choose.detect import detect, find_backend, probe\n"
-    code += f"failed = probe([find_backend({broken!r}), find_backend({left!r})])\n"
-    chosen, failed = json.loads(python(code + "print(json.dumps([detect().name, failed]))", tmp_path))
+    code += f"failed = probe([find_backend({name!r}), find_backend({left!r})])\n"
+    program = f"{code}print(json.dumps([detect().name, failed]))"
+    chosen, failed = json.loads(python(program, broken(tmp_path, name)))
     assert chosen == "llama_cpp"
-    assert "libsomething" in failed[broken] and "libsomething" not in failed.get(left, "")
+    assert "its library is missing" in failed[name] and "its library is missing" not in failed.get(left, "")
 
 
 def fake(name: str, error: Exception | None = None) -> Backend:
@@ -265,23 +239,22 @@ def test_a_broken_backend_is_replaced_by_the_next_best(tmp_path: Path, monkeypat
         detect.open_policy(replace(TORCH, automatic=False), options)
 
 
-@pytest.mark.parametrize(("memory", "fits"), [(2_500_000_000, True), (2_400_000_000, False)])
+@pytest.mark.parametrize(
+    ("memory", "error", "message"),
+    [
+        (2_500_000_000, RuntimeError, "it is loaded"),
+        (2_400_000_000, ModelError, r"takes 2\.5 GB .* 2\.4 GB are free.*; .*max_tokens"),
+    ],
+)
 def test_a_round_that_does_not_fit_is_refused_before_anything_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int, fits: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int, error: type[Exception], message: str
 ) -> None:
-    def estimate(_model: Path, _size: RoundShape) -> MemoryEstimate:
-        return MemoryEstimate(2_000_000_000, 0, 0, 0, 500_000_000)
-
+    needed = MemoryEstimate(2_000_000_000, 0, 0, 0, 500_000_000)
     loaded = fake("torch", RuntimeError("it is loaded"))
-    backend = replace(loaded, estimate=estimate, look=lambda _host, _model: Support(True, 5, ""))
+    backend = replace(loaded, estimate=lambda *_: needed, look=lambda *_: Support(True, 5, ""))
     monkeypatch.setattr(detect, "BACKENDS", (backend,))
-    options = opening(tmp_path, size=RoundShape(16, 8, 8, 200, 64, memory=memory))
-    if fits:
-        with pytest.raises(RuntimeError, match="it is loaded"):
-            detect.open_policy(TORCH, options)
-    else:
-        with pytest.raises(ModelError, match=r"takes 2\.5 GB .* 2\.4 GB are free.*; .*max_tokens"):
-            detect.open_policy(TORCH, options)
+    with pytest.raises(error, match=message):
+        detect.open_policy(TORCH, opening(tmp_path, size=RoundShape(16, 8, 8, 200, 64, memory=memory)))
 
 
 @pytest.mark.parametrize("gpu", [host(torch=HIP, devices=["/dev/kfd"]), host(torch=XPU, devices=["/dev/dri"])])
@@ -312,9 +285,8 @@ def test_which_error_ends_opening(
 
 
 def test_a_probe_returns_the_last_line_of_each_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    fine, bad, slow = (replace(detect.BACKENDS[0], name=name, probe=code) for name, code in (
-        ("fine", "pass"), ("bad", "import no_such_module"), ("slow", "import time; time.sleep(60)"),
-    ))  # fmt: skip
+    codes = {"fine": "pass", "bad": "import no_such_module", "slow": "import time; time.sleep(60)"}
+    fine, bad, slow = (replace(detect.BACKENDS[0], name=name, probe=code) for name, code in codes.items())
     assert detect.probe([fine, bad]) == {"bad": "ModuleNotFoundError: No module named 'no_such_module'"}
     monkeypatch.setattr(detect, "PROBE_SECONDS", 0.3)
     assert "more than" in detect.probe([slow])["slow"]

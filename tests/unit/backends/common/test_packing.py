@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sapo_edge.backends.common import packing
@@ -52,7 +52,6 @@ def encoded_groups(draw: st.DrawFn) -> list[EncodedGroup]:
     return draw(st.lists(st.builds(EncodedGroup, prompts, answers), min_size=1, max_size=5))
 
 
-@settings(max_examples=150, deadline=None)
 @given(encoded_groups(), st.integers(1, 6))
 def test_a_window_hides_what_is_further_back(groups: list[EncodedGroup], window: int) -> None:
     layout = pack(groups)
@@ -63,7 +62,6 @@ def test_a_window_hides_what_is_further_back(groups: list[EncodedGroup], window:
     assert all(mask.any(axis=-1).all() for mask in masks)
 
 
-@settings(max_examples=150, deadline=None)
 @given(encoded_groups(), st.sampled_from([1.0, 2.0, math.inf]), st.integers(1, 6))
 def test_joined_segments_show_each_token_the_same(groups: list[EncodedGroup], waste: float, window: int) -> None:
     layout = pack(groups)
@@ -95,7 +93,6 @@ def test_each_answer_is_computed_as_if_alone(groups: list[EncodedGroup]) -> None
         assert np.isnan(sampler) if answer.logprobs is None else sampler == answer.logprobs[k]
 
 
-@settings(max_examples=100, deadline=None)
 @given(encoded_groups())
 def test_every_token_sees_itself_and_a_chain_of_ancestors(groups: list[EncodedGroup]) -> None:
     layout = pack(groups)
@@ -121,7 +118,6 @@ def test_what_some_prompts_share_is_laid_out_once() -> None:
     assert layout.predictors[:4].tolist() == [first, first + 1, second, second + 1]
 
 
-@settings(max_examples=150, deadline=None)
 @given(encoded_groups(), st.integers(1, 150))
 def test_packs_keep_order_and_size(groups: list[EncodedGroup], limit: int) -> None:
     parts = list(packing.packs(groups, limit))
@@ -133,16 +129,9 @@ def test_packs_keep_order_and_size(groups: list[EncodedGroup], limit: int) -> No
         assert len(pack([*part, following[0]]).token_ids) > limit
 
 
-group_lists = st.lists(
-    st.builds(
-        EncodedGroup,
-        st.just((1, 2)),
-        st.lists(encoded_answers(), min_size=1, max_size=6).map(tuple),
-        external=st.booleans(),
-    ),
-    min_size=1,
-    max_size=8,
-)
+answer_lists = st.lists(encoded_answers(), min_size=1, max_size=6).map(tuple)
+either = st.builds(EncodedGroup, st.just((1, 2)), answer_lists, external=st.booleans())
+group_lists = st.lists(either, min_size=1, max_size=8)
 
 
 @given(groups=group_lists)
@@ -165,14 +154,15 @@ def test_nothing_that_others_write_changes_the_share_of_what_is_own(
     groups: list[EncodedGroup], others: list[EncodedGroup]
 ) -> None:
     own = [replace(group, external=False) for group in groups]
-    rule, shares = UpdateSettings(), []
+
+    def shares(update: list[EncodedGroup]) -> list[float]:
+        counted = packing.counted_tokens(update, UpdateSettings())
+        return [group.pull / counted for group in packing.weighted(update, UpdateSettings())][: len(own)]
+
+    part = len(own) / (len(own) + len(others))
     for external in (others, [replace(group, answers=group.answers * 3) for group in others]):
         update = own + [replace(group, external=True) for group in external]
-        shares.append([g.pull / packing.counted_tokens(update, rule) for g in packing.weighted(update, rule)])
-    alone = [g.pull / packing.counted_tokens(own, rule) for g in packing.weighted(own, rule)]
-    part = len(own) / (len(own) + len(others))
-    for share in shares:
-        assert share[: len(own)] == pytest.approx([part * value for value in alone])
+        assert shares(update) == pytest.approx([part * value for value in shares(own)])
 
 
 @given(encoded_groups(), st.integers(1, 12))

@@ -11,6 +11,7 @@ from sapo_edge.backends.hub.base import EMBEDDED, Base, base_of
 from sapo_edge.backends.hub.cache import page_of
 from tests.defences.defence import fails_without
 
+HUB = "https://huggingface.co/some/tiny"
 PAGE = "---\nlicense: mit\nlanguage:\n- en\n- de\n---\n# Of a model\n"
 
 
@@ -42,22 +43,16 @@ def test_a_page_whose_front_is_no_yaml_says_nothing(tmp_path: Path, front: str) 
     [
         ({}, Base("mine.gguf")),
         (
-            {
-                "general.base_model.0.repo_url": "https://huggingface.co/some/tiny",
-                "general.license": "apache-2.0",
-                "general.languages": ["en"],
-            },
+            {"base_model.0.repo_url": HUB, "license": "apache-2.0", "languages": ["en"]},
             Base("mine.gguf", "some/tiny", "apache-2.0", ("en",)),
         ),
         # Arrays that are too long to keep are their length; anything may be written there.
-        (
-            {"general.license": "two\nlines", "general.languages": 40, "general.repo_url": "https://elsewhere.org/a/b"},
-            Base("mine.gguf"),
-        ),
-        ({"general.license": 7, "general.languages": [1, "e n", "fr"]}, Base("mine.gguf", "", "", ("fr",))),
+        ({"license": "two\nlines", "languages": 40, "repo_url": "https://elsewhere.org/a/b"}, Base("mine.gguf")),
+        ({"license": 7, "languages": [1, "e n", "fr"]}, Base("mine.gguf", "", "", ("fr",))),
     ],
 )
 def test_a_file_of_one_s_own_is_told_by_what_it_says(tmp_path: Path, metadata: dict[str, Any], expected: Base) -> None:
     # The page of a directory that a file happens to lie in is of something else.
     (tmp_path / "README.md").write_text(PAGE)
-    assert base_of(str(tmp_path / "mine.gguf"), tmp_path / "mine.gguf", metadata) == expected
+    general = {f"general.{name}": value for name, value in metadata.items()}
+    assert base_of(str(tmp_path / "mine.gguf"), tmp_path / "mine.gguf", general) == expected

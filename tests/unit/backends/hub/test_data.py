@@ -46,8 +46,8 @@ def test_a_split_is_found_in_the_conversion_or_in_files_of_its_owner(
 ) -> None:
     found = find_split(f"hf:someone/{name}", configuration, split)
     assert [file.rfilename for file in found.files] == files
-    (branch,) = (path for path in (data / "datasets/someone" / name).rglob(files[0]))
-    assert next(path.read_bytes() for path in fetch_files(found, lambda *_: None)) == branch.read_bytes()
+    (branch,) = (data / "datasets/someone" / name).rglob(files[0])
+    assert next(fetch_files(found, lambda *_: None)).read_bytes() == branch.read_bytes()
 
 
 def test_a_file_arrives_when_it_is_wanted_and_no_code_ever(hub: Hub, data: Path) -> None:

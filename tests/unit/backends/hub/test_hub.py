@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,14 +18,13 @@ from sapo_edge.errors import ModelError
 from tests.hub import COMMIT, Hub
 
 
-def fetch(name: str, reports: list[tuple[int, int]] | None = None) -> Path:
-    progress = None if reports is None else lambda done, total: reports.append((done, total))
-    return hub_model(HubName.parse(name), fetch=True, progress=progress)
+def fetch(name: str, **more: Any) -> Path:
+    return hub_model(HubName.parse(name), **{"fetch": True, **more})
 
 
 def test_a_directory_arrives_whole_and_without_what_is_not_needed(hub: Hub, repositories: Path) -> None:
     reports: list[tuple[int, int]] = []
-    path = fetch("hf:someone/tiny", reports)
+    path = fetch("hf:someone/tiny", progress=lambda *report: reports.append(report))
     original = repositories / "someone" / "tiny"
     names = {file.name for file in path.iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= names
@@ -35,8 +36,7 @@ def test_a_directory_arrives_whole_and_without_what_is_not_needed(hub: Hub, repo
     assert [done for done, _ in reports] == sorted(done for done, _ in reports)
     # What is here is not asked for again.
     hub.requests.clear()
-    assert fetch("hf:someone/tiny") == path and hub_model(HubName.parse("hf:someone/tiny"), fetch=False) == path
-    assert hub.requests == []
+    assert fetch("hf:someone/tiny") == fetch("hf:someone/tiny", fetch=False) == path and hub.requests == []
 
 
 @pytest.mark.parametrize("name", ["hf:someone/tiny-GGUF:tiny-Q8_0.gguf", "hf:someone/tiny-GGUF:q8_0"])
@@ -63,7 +63,7 @@ def test_what_arrives_damaged_is_removed_and_comes_again(hub: Hub, repositories:
     with pytest.raises(ModelError, match=r"model\.safetensors .* arrived damaged.*; .*try again"):
         fetch("hf:someone/tiny")
     with pytest.raises(ModelError, match="not on this machine yet"):
-        hub_model(HubName.parse("hf:someone/tiny"), fetch=False)
+        fetch("hf:someone/tiny", fetch=False)
     hub.damaged.clear()
     path = fetch("hf:someone/tiny")
     assert (path / "model.safetensors").read_bytes() == (repositories / "someone/tiny/model.safetensors").read_bytes()
@@ -83,14 +83,12 @@ def test_what_arrives_damaged_is_removed_and_comes_again(hub: Hub, repositories:
     ],
 )
 def test_each_mistake_is_answered(hub: Hub, name: str, problem: str, remedy: str) -> None:
-    with pytest.raises(ModelError, match=problem) as caught:
+    with pytest.raises(ModelError, match=f"{problem}.*; .*{remedy}"):
         fetch(name)
-    assert remedy in caught.value.remedy
 
 
 def test_a_full_disk_and_a_hub_out_of_reach_are_noticed(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage("/")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=SPARE + 10))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=SPARE + 10))
     with pytest.raises(ModelError, match=r"GB free.*; .*HF_HOME"):
         fetch("hf:someone/tiny")
     assert not [request for request in hub.requests if "resolve" in request[1]]
@@ -101,11 +99,13 @@ def test_a_full_disk_and_a_hub_out_of_reach_are_noticed(hub: Hub, monkeypatch: p
 
 def test_what_has_arrived_needs_no_space_again(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     path = fetch("hf:someone/tiny")
-    lost = path / "config.json"
-    lost.unlink()
-    usage = shutil.disk_usage("/")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage._replace(free=SPARE + 10_000))
-    assert fetch("hf:someone/tiny") == path and lost.is_file()
+    (path / "config.json").unlink()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=SPARE + 10_000))
+    assert fetch("hf:someone/tiny") == path and (path / "config.json").is_file()
+
+
+def stored(directory: Path) -> int:
+    return sum(file.stat().st_size for file in directory.rglob("*") if not file.is_symlink())
 
 
 def test_kept_models_are_listed_and_removed(hub: Hub, tmp_path: Path) -> None:
@@ -117,12 +117,10 @@ def test_kept_models_are_listed_and_removed(hub: Hub, tmp_path: Path) -> None:
     assert list(kept) == names and all(model.complete for model in kept.values())
     assert [kept[name].path for name in names] == [directory, small, large]
     assert [kept[name].licence for name in names] == ["apache-2.0", "", ""]
-    assert kept[names[1]].bytes == small.stat().st_size
-    size = small.stat().st_size
-    before = sum(file.stat().st_size for file in (tmp_path / "cache").rglob("*") if not file.is_symlink())
-    assert remove_model(HubName.parse("hf:someone/tiny-GGUF:Q4_0")) == size
-    after = sum(file.stat().st_size for file in (tmp_path / "cache").rglob("*") if not file.is_symlink())
-    assert before - after >= size and large.exists() and [model.name for model in kept_models()] == [names[0], names[2]]
+    before, size = stored(tmp_path / "cache"), small.stat().st_size
+    assert kept[names[1]].bytes == remove_model(HubName.parse("hf:someone/tiny-GGUF:Q4_0")) == size
+    assert before - stored(tmp_path / "cache") >= size and large.exists()
+    assert [model.name for model in kept_models()] == [names[0], names[2]]
     older = Path(shutil.copytree(directory, directory.with_name("0" * 40), symlinks=True))
     (blob := older.parents[1] / "blobs" / "older").write_bytes(bytes(1000))
     (older / "config.json").unlink()

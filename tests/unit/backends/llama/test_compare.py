@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -23,13 +24,13 @@ from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.machine import measured
 from sapo_edge.backends.machine.host import TorchBuild, this_host
 from sapo_edge.backends.machine.nvidia import Gpu, Nvidia
-from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.pytorch.place import CPU
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.errors import ModelError
 from sapo_edge.policy import LoraSettings, Sample
 from tests.contract.training import STRONG, own_group
-from tests.models import opening, question
+from tests.fakes import Clock
+from tests.models import Headers, Models, opening, question
 
 SIZE = RoundShape(rank=4, groups=8, answers=8, prompt_tokens=100, max_tokens=16, memory=10_000_000_000)
 PROMPTS = [question("What is 3 + 4?"), question("Spell cat.")]
@@ -50,11 +51,11 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def options(models: dict[str, Path], tmp_path: Path) -> OpenOptions:
+def options(models: Models, tmp_path: Path) -> OpenOptions:
     return opening(models["llama"], tmp_path, lora=RANK, size=SIZE)
 
 
-def answers(seconds: float, calls: list[Request], clock: SimpleNamespace) -> Callable[[Request], list[list[Sample]]]:
+def answers(seconds: float, calls: list[Request], clock: Clock) -> Callable[[Request], list[list[Sample]]]:
     """A sampler that takes some time of a clock for a hundred tokens."""
 
     def answer(request: Request) -> list[list[Sample]]:
@@ -65,29 +66,22 @@ def answers(seconds: float, calls: list[Request], clock: SimpleNamespace) -> Cal
     return answer
 
 
-def faster(monkeypatch: pytest.MonkeyPatch, llama: float, torch: float) -> list[int]:
-    """Find these rates in place of a measurement; returns a list with an element for each."""
-    made: list[int] = []
-    real = compare
-
-    def found(*arguments: object) -> SamplerRates:
-        made.append(1)
-        real(*arguments)  # type: ignore[arg-type]
-        return SamplerRates(llama, torch)
-
-    monkeypatch.setattr(llama_policy, "compare", found)
-    return made
+def faster(monkeypatch: pytest.MonkeyPatch, llama: float, torch: float) -> Mock:
+    """Find these rates when both are measured; notes the measurements."""
+    measured = Mock(side_effect=lambda *arguments: compare(*arguments) and SamplerRates(llama, torch))
+    monkeypatch.setattr(llama_policy, "compare", measured)
+    return measured
 
 
 @pytest.mark.parametrize(("seconds", "turns"), [(0.2, 1), (0.021, 2)])
 def test_a_second_turn_is_made_where_the_first_is_close(
-    headers: dict[str, GgufHeader], tmp_path: Path, seconds: float, turns: int, monkeypatch: pytest.MonkeyPatch
+    headers: Headers, tmp_path: Path, seconds: float, turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: dict[str, list[Request]] = {LLAMA: [], TORCH: []}
     if turns == 2:
         monkeypatch.setattr(subject, "CLEAR", 1e9)
-    clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(subject, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    clock = Clock()
+    monkeypatch.setattr(subject, "time", SimpleNamespace(perf_counter=clock))
     samplers = {LLAMA: answers(seconds, calls[LLAMA], clock), TORCH: answers(0.02, calls[TORCH], clock)}
     rates = compare(headers["llama"], tmp_path, "float32", samplers, 97)
     assert [len(calls[name]) for name in samplers] == [turns, turns]
@@ -98,7 +92,7 @@ def test_a_second_turn_is_made_where_the_first_is_close(
     assert remembered_rates(headers["llama"], tmp_path, "bfloat16") is None
 
 
-def test_a_damaged_record_is_measured_again(headers: dict[str, GgufHeader], tmp_path: Path) -> None:
+def test_a_damaged_record_is_measured_again(headers: Headers, tmp_path: Path) -> None:
     record = subject._measured(headers["llama"], tmp_path, "float32")
     for figures in ({}, {LLAMA: "fast", TORCH: 1}, {LLAMA: None, TORCH: 1}):
         record.write(figures, quiet=True)
@@ -114,14 +108,12 @@ def test_both_are_measured_with_a_real_model(options: OpenOptions) -> None:
         assert policy.generate(PROMPTS, 2, 8, 1.0, 0, use_adapter=False) == fresh, "the measurement left no adapter"
 
 
-def test_where_torch_is_faster_it_samples_as_the_torch_backend_does(
-    options: OpenOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_faster_torch_samples_as_its_backend_does(options: OpenOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     made = faster(monkeypatch, 1.0, 2.0)
     plain = TorchPolicy(options, place=CPU)
     with closing(LlamaCppPolicy(options)) as policy, closing(plain):
-        assert made == [1] and policy.model is None
-        assert policy.name.startswith("torch on the CPU, ")
+        made.assert_called_once()
+        assert policy.model is None and policy.name.startswith("torch on the CPU, ")
         assert policy.reasons[0] == "sampling: torch, the faster here (tokens/s: llama.cpp 1, torch 2)"
         before = policy.generate(PROMPTS, 3, 12, 1.0, 0)
         assert before == plain.generate(PROMPTS, 3, 12, 1.0, 0)
@@ -152,20 +144,18 @@ def test_llama_cpp_samples_unmeasured_where_it_is_set_or_nothing_learns(
 ) -> None:
     made = faster(monkeypatch, 1.0, 2.0)
     with closing(LlamaCppPolicy(replace(options, **changes))) as policy:
-        assert policy.model is not None and not made
+        assert policy.model is not None and not made.called
 
 
-def test_torch_samples_where_it_is_set_unless_it_does_not_fit(
-    options: OpenOptions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_torch_samples_where_it_is_set_and_fits(options: OpenOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     made = faster(monkeypatch, 2.0, 1.0)
     with closing(LlamaCppPolicy(replace(options, sampler="torch"))) as policy:
-        assert policy.model is None and not made and policy.reasons[0] == "sampling: torch, as set"
+        assert policy.model is None and not made.called and policy.reasons[0] == "sampling: torch, as set"
     size = replace(SIZE, memory=1_000_000)
     with pytest.raises(ModelError, match=r"torch can't answer questions here.*; .*sampler"):
         LlamaCppPolicy(replace(options, sampler="torch", size=size))
     with closing(LlamaCppPolicy(replace(options, size=size))) as policy:
-        assert policy.model is not None and not made, "it does not fit, so it is not measured"
+        assert policy.model is not None and not made.called, "it does not fit, so it is not measured"
 
 
 @pytest.mark.parametrize(
@@ -181,11 +171,7 @@ def test_torch_samples_where_it_is_set_unless_it_does_not_fit(
     ],
 )
 def test_what_only_evaluates_samples_as_what_learns(
-    options: OpenOptions,
-    monkeypatch: pytest.MonkeyPatch,
-    rates: SamplerRates | None,
-    changes: dict[str, Any],
-    name: str,
+    options: OpenOptions, rates: SamplerRates | None, changes: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subject, "remembered_rates", lambda *_, **_options: rates)
     asked = replace(options, **{"trainable": False, "size": replace(SIZE, trainable=False), **changes})

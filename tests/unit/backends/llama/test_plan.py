@@ -17,7 +17,7 @@ from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch.place import CPU_SHARE, PACK_TOKENS, weight_bytes
-from tests.models import opening, question
+from tests.models import Headers, Models, opening, question
 
 SIZE = RoundShape(rank=16, groups=8, answers=8, prompt_tokens=200, max_tokens=64)
 
@@ -30,14 +30,14 @@ def big(header: GgufHeader) -> GgufHeader:
     return replace(header, metadata=metadata, tensors=header.tensors | {"token_embd.weight": table})
 
 
-def test_each_plan_needs_less_than_the_one_before(headers: dict[str, GgufHeader]) -> None:
+def test_each_plan_needs_less_than_the_one_before(headers: Headers) -> None:
     header = big(headers["llama"])
     needs = [estimate_memory(header, SIZE, plan).total for plan in PLANS]
     assert needs == sorted(needs, reverse=True) and len(set(needs)) == len(needs)
 
 
 @given(st.integers(0, 200_000_000_000))
-def test_the_first_plan_that_fits_is_taken(headers: dict[str, GgufHeader], free: int) -> None:
+def test_the_first_plan_that_fits_is_taken(headers: Headers, free: int) -> None:
     """The very first only where wide weights take a small part of the memory."""
     header = big(headers["llama"])
     has_room = free * WIDE_SHARE >= weight_bytes(ModelShape.of_gguf(header), "float32")
@@ -47,28 +47,22 @@ def test_the_first_plan_that_fits_is_taken(headers: dict[str, GgufHeader], free:
     assert fitting_plan(header, SIZE, free) == (fitting or PLANS[-1:])[0]
 
 
-def test_packs_are_larger_where_there_is_room_and_always_the_same_without_a_size(
-    models: dict[str, Path], tmp_path: Path
-) -> None:
-    tokens = []
-    for size in (replace(SIZE, memory=10_000_000_000), None):
-        policy = LlamaCppPolicy(opening(models["llama"], tmp_path, size=size))
-        assert policy.learner is not None
-        tokens.append(policy.learner.pack_tokens)
-        policy.close()
-    assert tokens == [PLANS[0].place.pack_tokens, DEFAULT.place.pack_tokens] == [768, PACK_TOKENS]
+def test_packs_are_larger_where_there_is_room_and_the_same_without_a_size(models: Models, tmp_path: Path) -> None:
+    assert (PLANS[0].place.pack_tokens, DEFAULT.place.pack_tokens) == (768, PACK_TOKENS)
+    for size, tokens in ((replace(SIZE, memory=10_000_000_000), 768), (None, PACK_TOKENS)):
+        with closing(LlamaCppPolicy(opening(models["llama"], tmp_path, size=size))) as policy:
+            assert policy.learner is not None and policy.learner.pack_tokens == tokens
 
 
-def test_a_policy_keeps_to_its_plan(models: dict[str, Path], headers: dict[str, GgufHeader], tmp_path: Path) -> None:
+def test_a_policy_keeps_to_its_plan(models: Models, headers: Headers, tmp_path: Path) -> None:
     memory = int(estimate_memory(headers["llama"], SIZE, PLANS[-1]).total / CPU_SHARE) + 1
-    size = replace(SIZE, memory=memory)
-    policy = LlamaCppPolicy(opening(models["llama"], tmp_path, precision="bfloat16", size=size))
-    assert policy.plan == PLANS[-1].with_products("bfloat16") and policy.learner is not None
-    assert policy.learner.place == replace(PLANS[-1].place, products="bfloat16")
-    assert policy.learner.group_tokens == PLANS[-1].place.group_tokens
-    assert policy.sampler is not None and policy.sampler.path == models["llama"]
-    assert len(policy.generate([question("a"), question("b")], 12, 4, 1.0, 1)) == 2
-    policy.close()
+    options = opening(models["llama"], tmp_path, precision="bfloat16", size=replace(SIZE, memory=memory))
+    with closing(LlamaCppPolicy(options)) as policy:
+        assert policy.plan == PLANS[-1].with_products("bfloat16") and policy.learner is not None
+        assert policy.learner.place == replace(PLANS[-1].place, products="bfloat16")
+        assert policy.learner.group_tokens == PLANS[-1].place.group_tokens
+        assert policy.sampler is not None and policy.sampler.path == models["llama"]
+        assert len(policy.generate([question("a"), question("b")], 12, 4, 1.0, 1)) == 2
 
 
 @pytest.mark.parametrize(
@@ -83,7 +77,7 @@ def test_a_policy_keeps_to_its_plan(models: dict[str, Path], headers: dict[str, 
     ],
 )
 def test_a_policy_says_what_its_plan_costs_and_of_learning_only_if_it_learns(
-    models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: int, trainable: bool, price: str
+    models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: int, trainable: bool, price: str
 ) -> None:
     monkeypatch.setattr("sapo_edge.backends.llama.policy.fitting_plan", lambda *_: PLANS[plan])
     with closing(open_policy(opening(models["llama"], tmp_path, trainable=trainable, size=SIZE))) as policy:

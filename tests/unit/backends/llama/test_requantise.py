@@ -9,63 +9,68 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from sapo_edge.backends.llama import requantise as llama_requantise
+from sapo_edge.backends.llama import requantise as subject
 from sapo_edge.backends.llama.requantise import CANDIDATES, SamplerChoice, choose_sampler, fixed_sampler
 from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, read_header
 from sapo_edge.errors import ModelError
+from tests.models import Headers
 
-Narration = list[str]
-Choose = Callable[[Narration], SamplerChoice]
+Choose = Callable[[], SamplerChoice]
+Logits = npt.NDArray[np.float32]
 LOGITS = np.log(np.array([[1, 2, 5], [5, 2, 1]], np.float32))
 """Of any format: what is chosen depends on the rates alone."""
 SOME = np.array([[True, False, False], [False, False, False]])
 
 
 @pytest.fixture
-def header(headers: dict[str, GgufHeader]) -> GgufHeader:
+def header(headers: Headers) -> GgufHeader:
     return headers["llama-gqa"]
 
 
 @pytest.fixture
-def choose(header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Choose:
+def narration() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def choose(header: GgufHeader, tmp_path: Path, narration: list[str], monkeypatch: pytest.MonkeyPatch) -> Choose:
     """Chooses for a tiny model as if it were large enough, on a host that is fastest with bf16."""
-    monkeypatch.setattr(llama_requantise, "SMALL", 0)
+    monkeypatch.setattr(subject, "SMALL", 0)
     rates = {"llama-gqa": 100.0, "bf16": 300.0, "f16": 250.0, "q8_0": 200.0}
-    monkeypatch.setattr(llama_requantise, "_decode", lambda derived, _threads: (rates[derived.path.stem], LOGITS))
-    return lambda narration: choose_sampler(header, tmp_path, 1, narration.append)
+    monkeypatch.setattr(subject, "_decode", lambda derived, _threads: (rates[derived.path.stem], LOGITS))
+    return lambda: choose_sampler(header, tmp_path, 1, narration.append)
 
 
-def derived(directory: Path, header: GgufHeader) -> Path:
-    return directory / "sampler" / file_digest(header.path)[:16]
+@pytest.fixture
+def derived(header: GgufHeader, tmp_path: Path) -> Path:
+    """The directory of what is made of the model."""
+    return tmp_path / "sampler" / file_digest(header.path)[:16]
 
 
-def test_a_small_model_is_sampled_from_as_it_is(header: GgufHeader, tmp_path: Path) -> None:
-    narration: Narration = []
+def test_a_small_model_is_sampled_from_as_it_is(header: GgufHeader, tmp_path: Path, narration: list[str]) -> None:
     choice = choose_sampler(header, tmp_path, 1, narration.append)
-    assert (choice.path, choice.format) == (header.path, "original")
-    assert choice.reason
+    assert (choice.path, choice.format) == (header.path, "original") and choice.reason
     assert not narration and not list(tmp_path.iterdir())
 
 
 def test_the_fastest_format_is_made_and_remembered(
-    choose: Choose, header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    choose: Choose, derived: Path, narration: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    narration: Narration = []
-    choice = choose(narration)
-    assert choice.format == "bf16"
-    assert "300" in choice.reason and "100" in choice.reason
+    choice = choose()
+    assert choice.format == "bf16" and "300" in choice.reason and "100" in choice.reason
     rates = {"original": 100, "bf16": 300, "f16": 250, "q8_0": 200}
     assert narration[1:] == [f"  {name}: {rate} tokens/s" for name, rate in rates.items()]
     assert read_header(choice.path).tensors["blk.0.attn_q.weight"].type == 30
-    assert {path.name for path in derived(tmp_path, header).iterdir()} == {"bf16.gguf", "choice.json"}
-    monkeypatch.setattr(llama_requantise, "_decode", lambda *_: pytest.fail("measured again"))
-    assert choose(narration) == choice
-    assert len(narration) == 5
+    assert {path.name for path in derived.iterdir()} == {"bf16.gguf", "choice.json"}
+    monkeypatch.setattr(subject, "_decode", lambda *_: pytest.fail("measured again"))
+    assert choose() == choice and len(narration) == 5
 
 
 def rewrite(path: Path, **changes: object) -> None:
@@ -74,11 +79,8 @@ def rewrite(path: Path, **changes: object) -> None:
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
     "derived file truncated": lambda d: (d / "bf16.gguf").write_bytes((d / "bf16.gguf").read_bytes()[:-1000]),
-    "derived file empty": lambda d: (d / "bf16.gguf").write_bytes(b""),
     "derived file gone": lambda d: (d / "bf16.gguf").unlink(),
     "record gone": lambda d: (d / "choice.json").unlink(),
-    "record is no JSON": lambda d: (d / "choice.json").write_text("{"),
-    "record is a list": lambda d: (d / "choice.json").write_text("[]"),
     "record of another machine": lambda d: rewrite(d / "choice.json", machine="another"),
     "record of an unknown format": lambda d: rewrite(d / "choice.json", format="q2_k"),
     "record of a path": lambda d: rewrite(d / "choice.json", format="../bf16"),
@@ -89,24 +91,21 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", list(DAMAGE))
-def test_a_damaged_choice_is_made_again(choose: Choose, header: GgufHeader, tmp_path: Path, damage: str) -> None:
-    narration: Narration = []
-    first = choose(narration)
+def test_a_damaged_choice_is_made_again(choose: Choose, derived: Path, narration: list[str], damage: str) -> None:
+    first = choose()
     content = first.path.read_bytes()
-    DAMAGE[damage](derived(tmp_path, header))
-    again = choose(narration)
-    assert len(narration) == 10
-    assert again == first
-    assert again.path.read_bytes() == content
+    DAMAGE[damage](derived)
+    assert choose() == first and len(narration) == 10
+    assert first.path.read_bytes() == content
 
 
 def test_the_original_can_win(
-    choose: Choose, header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    choose: Choose, derived: Path, header: GgufHeader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(llama_requantise, "_decode", lambda made, _threads: (float(made.path == header.path), LOGITS))
-    choice = choose([])
+    monkeypatch.setattr(subject, "_decode", lambda made, _threads: (float(made.path == header.path), LOGITS))
+    choice = choose()
     assert (choice.path, choice.format) == (header.path, "original")
-    assert [path.name for path in derived(tmp_path, header).iterdir()] == ["choice.json"]
+    assert [path.name for path in derived.iterdir()] == ["choice.json"]
 
 
 @pytest.mark.parametrize(
@@ -121,108 +120,88 @@ def test_the_original_can_win(
     ],
 )
 def test_a_format_that_moves_the_distribution_is_left_out(
-    choose: Choose,
-    header: GgufHeader,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    logits: npt.NDArray[np.float32],
-    what: str,
+    choose: Choose, derived: Path, narration: list[str], monkeypatch: pytest.MonkeyPatch, logits: Logits, what: str
 ) -> None:
     """In F16 what a layer is given is too large for the format in some models."""
-    usual = llama_requantise._decode
+    usual = subject._decode
 
-    def decode(derived: GgufHeader, threads: int) -> tuple[float, npt.NDArray[np.float32]]:
+    def decode(derived: GgufHeader, threads: int) -> tuple[float, Logits]:
         rate, others = usual(derived, threads)
         return rate, logits if derived.path.stem == "bf16" else others
 
-    monkeypatch.setattr(llama_requantise, "_decode", decode)
-    narration: Narration = []
-    choice = choose(narration)
+    monkeypatch.setattr(subject, "_decode", decode)
+    choice = choose()
     assert choice.format == ("f16" if what else "bf16")
     assert [bool(re.match(what, text)) for text in narration[1:] if not text.startswith(" ")] == [True] * bool(what)
-    assert {path.name for path in derived(tmp_path, header).iterdir()} == {choice.path.name, "choice.json"}
-    assert choose(narration) == choice, "remembered"
+    assert {path.name for path in derived.iterdir()} == {choice.path.name, "choice.json"}
+    assert choose() == choice, "remembered"
 
 
 def test_a_full_disk_keeps_the_original(
-    choose: Choose, header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    choose: Choose, derived: Path, header: GgufHeader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cut_off(_header: GgufHeader, target: Path, _form: str) -> None:
         target.write_bytes(bytes(1000))
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(llama_requantise, "write_gguf", cut_off)
-    choice = choose([])
+    monkeypatch.setattr(subject, "write_gguf", cut_off)
+    choice = choose()
     assert choice.path == header.path and "No space left" in choice.reason
-    assert not list(derived(tmp_path, header).iterdir())
+    assert not list(derived.iterdir())
     # What a killed process left is removed, what another one writes stays: no process has the first number.
-    killed, running = (derived(tmp_path, header) / f"bf16.gguf.{number}.part" for number in (2**22, os.getppid()))
+    killed, running = (derived / f"bf16.gguf.{number}.part" for number in (2**22, os.getppid()))
     killed.touch()
     running.touch()
-    choose([])
-    assert list(derived(tmp_path, header).iterdir()) == [running]
-    usage = type("Usage", (), {"free": 1000})
-    monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage)
-    choice = choose([])
-    assert choice.path == header.path
-    assert "disk" in choice.reason
+    choose()
+    assert list(derived.iterdir()) == [running]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=1000))
+    choice = choose()
+    assert choice.path == header.path and "disk" in choice.reason
 
 
-def test_another_process_that_chooses_another_format_meanwhile_takes_nothing_away(
-    choose: Choose, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = llama_requantise._decode
+def test_a_process_with_another_choice_takes_nothing_away(choose: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = subject._decode
 
-    def decode(header: GgufHeader, threads: int) -> tuple[float, npt.NDArray[np.float32]]:
+    def decode(header: GgufHeader, threads: int) -> tuple[float, Logits]:
         if header.path.stem == "q8_0":
             (header.path.parent / "bf16.gguf").unlink()
         return original(header, threads)
 
-    monkeypatch.setattr(llama_requantise, "_decode", decode)
-    choice = choose([])
+    monkeypatch.setattr(subject, "_decode", decode)
+    choice = choose()
     assert choice.format == "bf16" and read_header(choice.path).tensors["blk.0.attn_q.weight"].type == 30
 
 
-def test_a_format_that_can_not_be_made_is_left_out(
-    choose: Choose, header: GgufHeader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unknown(_header: GgufHeader, _target: Path, _form: str) -> None:
-        raise NotImplementedError("no such format")
-
-    monkeypatch.setattr(llama_requantise, "write_gguf", unknown)
-    narration: Narration = []
-    assert choose(narration).format == "original"
+def test_a_format_that_fails_is_left_out(choose: Choose, narration: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject, "write_gguf", Mock(side_effect=NotImplementedError("no such format")))
+    assert choose().format == "original"
     assert sum("can't be converted" in text for text in narration) == 3
 
 
 def test_a_cache_that_can_not_be_written_keeps_the_original(choose: Choose, header: GgufHeader, tmp_path: Path) -> None:
     (tmp_path / "sampler").write_text("in the way")
-    choice = choose([])
+    choice = choose()
     assert choice.path == header.path and "can't be written" in choice.reason
 
 
 def test_formats_are_measured(header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llama_requantise, "SMALL", 0)
+    monkeypatch.setattr(subject, "SMALL", 0)
     choice = choose_sampler(header, tmp_path, 1, lambda _text: None)
-    record = json.loads((derived(tmp_path, header) / "choice.json").read_text())
-    assert set(record["rates"]) == set(CANDIDATES)
-    assert all(rate > 0 for rate in record["rates"].values())
-    assert choice.format == max(record["rates"], key=record["rates"].get)
+    rates = json.loads(next(tmp_path.rglob("choice.json")).read_text())["rates"]
+    assert set(rates) == set(CANDIDATES) and min(rates.values()) > 0
+    assert choice.format == max(rates, key=rates.get)
 
 
 def test_a_format_that_is_asked_for_is_made_whichever_is_the_fastest(
-    choose: Choose, header: GgufHeader, tmp_path: Path
+    choose: Choose, header: GgufHeader, tmp_path: Path, narration: list[str]
 ) -> None:
-    narration: Narration = []
     choice = fixed_sampler(header, tmp_path, "q8_0", narration.append)
     assert choice.format == "q8_0" and narration == ["converting the model to q8_0, to sample from"]
     assert read_header(choice.path).tensors["blk.0.attn_q.weight"].type == 8
-
     # Measuring removes what is slower, and another process may be sampling from it.
-    assert choose([]).format == "bf16"
+    assert choose().format == "bf16"
     narration.clear()
     assert fixed_sampler(header, tmp_path, "q8_0", narration.append) == choice and not narration
-
     choice.path.write_bytes(choice.path.read_bytes()[:1000])
     assert fixed_sampler(header, tmp_path, "q8_0", narration.append) == choice
     assert len(narration) == 1 and read_header(choice.path).tensors
@@ -232,7 +211,7 @@ def test_a_format_that_is_asked_for_and_can_not_be_made_is_an_error(
     header: GgufHeader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert fixed_sampler(header, tmp_path, "bf16", lambda _text: None).path == header.path, "small enough as it is"
-    monkeypatch.setattr(llama_requantise, "SMALL", 0)
+    monkeypatch.setattr(subject, "SMALL", 0)
     (tmp_path / "sampler").touch()
     with pytest.raises(ModelError, match=r"can't be written.*free some disk space"):
         fixed_sampler(header, tmp_path, "bf16", lambda _text: None)

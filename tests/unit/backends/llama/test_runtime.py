@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
-from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.llama_library import llama_library
 from sapo_edge.errors import Cancelled, ModelError
+from tests.models import Headers
 
 
 def test_nothing_is_computed_on_a_gpu_and_windows_keep_what_sequences_share() -> None:
@@ -32,15 +32,10 @@ def test_nothing_is_computed_on_a_gpu_and_windows_keep_what_sequences_share() ->
 
 
 class Slow:
-    """llama.cpp, whose decodes begin once they are aborted: what they return is its own.
-
-    Attributes:
-        returned: the status of each.
-    """
+    """llama.cpp, whose decodes begin once they are aborted; keeps the status that each returned."""
 
     def __init__(self, context: LlamaContext) -> None:
-        self._context = context
-        self._library = context.library
+        self._context, self._library = context, context.library
         self.returned: list[int] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -55,7 +50,7 @@ class Slow:
 
 
 @pytest.fixture
-def context(headers: dict[str, GgufHeader]) -> Iterator[LlamaContext]:
+def context(headers: Headers) -> Iterator[LlamaContext]:
     with (
         closing(LlamaModel(headers["llama-gqa"])) as model,
         closing(LlamaContext(model, cells=256, sequences=2, threads=1, batch=32)) as context,
@@ -64,9 +59,7 @@ def context(headers: dict[str, GgufHeader]) -> Iterator[LlamaContext]:
         yield context
 
 
-def test_a_decode_is_cancelled_while_llama_cpp_computes(
-    context: LlamaContext, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_decode_is_cancelled_while_it_is_computed(context: LlamaContext, capfd: pytest.CaptureFixture[str]) -> None:
     slow = context.library = Slow(context)
     with pytest.raises(Cancelled):
         context.decode(lambda: True)

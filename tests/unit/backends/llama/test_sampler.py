@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,30 +16,28 @@ from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.llama.runtime import LlamaContext
 from sapo_edge.backends.llama.sampler import Run, cut_into_runs
 from sapo_edge.policy import Message
-from tests.models import opening, question
+from tests.models import Models, opening, question
 
 SYSTEM = Message("system", "Answer in tags.")
 KINDS = ("What is the sum of {} and 4?", "Spell the word for {} backward.", "How many letters has {}?")
+Decodes = list[list[tuple[int, bool]]]
+"""For each decode, the runs that were added: number of tokens, and whether they predict something."""
 
 
 @pytest.fixture
-def policy(models: dict[str, Path], tmp_path: Path) -> Iterator[LlamaCppPolicy]:
-    policy = LlamaCppPolicy(opening(models["llama-gqa"], tmp_path, trainable=False))
-    yield policy
-    policy.close()
+def policy(models: Models, tmp_path: Path) -> Iterator[LlamaCppPolicy]:
+    with closing(LlamaCppPolicy(opening(models["llama-gqa"], tmp_path, trainable=False))) as policy:
+        yield policy
 
 
 @pytest.fixture
-def decodes(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, bool]]]:
-    """For each decode, the runs that were added: number of tokens, and whether they predict something."""
-    decodes: list[list[tuple[int, bool]]] = [[]]
+def decodes(monkeypatch: pytest.MonkeyPatch) -> Decodes:
+    decodes: Decodes = [[]]
     add, decode = LlamaContext.add, LlamaContext.decode
 
-    def watched_add(
-        self: LlamaContext, tokens: Sequence[int], start: int, sequences: Sequence[int], *, logits: bool
-    ) -> int | None:
+    def watched_add(self: LlamaContext, tokens: Sequence[int], *where: Any, logits: bool) -> int | None:
         decodes[-1].append((len(tokens), logits))
-        return add(self, tokens, start, sequences, logits=logits)
+        return add(self, tokens, *where, logits=logits)
 
     def watched_decode(self: LlamaContext, is_cancelled: Callable[[], bool]) -> object:
         decodes.append([])
@@ -48,7 +48,7 @@ def decodes(monkeypatch: pytest.MonkeyPatch) -> list[list[tuple[int, bool]]]:
     return decodes
 
 
-def test_what_prompts_share_is_decoded_once(policy: LlamaCppPolicy, decodes: list[list[tuple[int, bool]]]) -> None:
+def test_what_prompts_share_is_decoded_once(policy: LlamaCppPolicy, decodes: Decodes) -> None:
     prompts = [(SYSTEM, *question(kind.format(word))) for kind in KINDS for word in ("3", "cat", "x", "7")]
     encoded = [policy.vocabulary.encode_prompt(prompt) for prompt in prompts]
     groups = policy.generate(prompts, 2, 1, 1.0, seed=3)
@@ -60,9 +60,7 @@ def test_what_prompts_share_is_decoded_once(policy: LlamaCppPolicy, decodes: lis
         assert [sample.token_ids for sample in groups[index]] == [sample.token_ids for sample in alone]
 
 
-def test_a_step_has_fewer_rows_than_llama_cpp_needs_for_its_slow_attention(
-    policy: LlamaCppPolicy, decodes: list[list[tuple[int, bool]]]
-) -> None:
+def test_a_step_has_fewer_rows_than_make_llama_cpps_attention_slow(policy: LlamaCppPolicy, decodes: Decodes) -> None:
     prompts = [(SYSTEM, *question(f"What is {number}?")) for number in range(100)]
     policy.generate(prompts, 1, 6, 1.0, seed=1)
     steps = [decode for decode in decodes if decode and all(run == (1, True) for run in decode)]

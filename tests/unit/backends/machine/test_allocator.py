@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -11,36 +13,26 @@ from sapo_edge.backends.machine import allocator
 from sapo_edge.backends.machine.allocator import KEEPING, M_MMAP_THRESHOLD, THRESHOLD, keeping_freed_memory
 
 
-class Library:
-    """Notes what is set."""
-
-    def __init__(self) -> None:
-        self.settings: list[tuple[int, int]] = []
-
-    def mallopt(self, name: int, value: int) -> int:
-        self.settings.append((name, value))
-        return 1
-
-
 @pytest.fixture
-def library(monkeypatch: pytest.MonkeyPatch) -> Library:
-    library = Library()
-    monkeypatch.setattr(allocator, "_glibc", lambda: library)
-    return library
+def mallopt(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Notes what is set."""
+    mallopt = Mock(return_value=1)
+    monkeypatch.setattr(allocator, "_glibc", lambda: SimpleNamespace(mallopt=mallopt))
+    return mallopt
 
 
-def test_freed_memory_is_kept_meanwhile_even_if_an_update_fails(library: Library) -> None:
+def test_freed_memory_is_kept_meanwhile_even_if_an_update_fails(mallopt: Mock) -> None:
     with pytest.raises(ZeroDivisionError), keeping_freed_memory():
-        assert (M_MMAP_THRESHOLD, KEEPING) in library.settings
-        library.settings.clear()
+        mallopt.assert_any_call(M_MMAP_THRESHOLD, KEEPING)
+        mallopt.reset_mock()
         raise ZeroDivisionError
-    assert [value for _, value in library.settings] == [THRESHOLD, THRESHOLD]
+    assert [call.args[1] for call in mallopt.call_args_list] == [THRESHOLD, THRESHOLD]
 
 
-def test_elsewhere_nothing_is_set(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_elsewhere_nothing_is_set(mallopt: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
     with keeping_freed_memory(False):
         pass
-    assert not library.settings
+    mallopt.assert_not_called()
     monkeypatch.setattr(allocator, "_glibc", lambda: None)
     with keeping_freed_memory():
         pass

@@ -6,6 +6,7 @@ import ctypes
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,29 +17,22 @@ from sapo_edge.backends.machine.nvidia import Gpu, Nvidia, find_nvidia
 def library(code: int = 0, count: int = 1) -> Any:
     """NVML's functions, as ctypes shows them."""
 
-    def give(target: Any, value: int) -> int:
-        target._obj.value = value
+    def give(target: Any, **values: object) -> int:
+        for name, value in values.items():
+            setattr(target, name, value)
         return 0
 
-    def memory(_handle: Any, target: Any) -> int:
-        target._obj.total, target._obj.free = 12_000_000_000, 11_000_000_000
-        return 0
-
-    def capability(_handle: Any, major: Any, minor: Any) -> int:
-        return give(major, 8) + give(minor, 6)
+    def capability(_gpu: Any, major: Any, minor: Any) -> int:
+        return give(major._obj, value=8) + give(minor._obj, value=6)
 
     def text(value: bytes) -> Any:
-        def write(*arguments: Any) -> int:
-            arguments[-2].value = value
-            return 0
-
-        return write
+        return lambda *arguments: give(arguments[-2], value=value)
 
     return SimpleNamespace(
         nvmlInit_v2=lambda: code, nvmlShutdown=lambda: 0, nvmlSystemGetDriverVersion=text(b"550.54.14"),
-        nvmlDeviceGetCount_v2=lambda target: give(target, count), nvmlDeviceGetHandleByIndex_v2=lambda at, _to: at,
+        nvmlDeviceGetCount_v2=lambda to: give(to._obj, value=count), nvmlDeviceGetHandleByIndex_v2=lambda at, _to: at,
         nvmlDeviceGetName=text(b"NVIDIA GeForce RTX 3060"), nvmlDeviceGetUUID=text(b"GPU-1f"),
-        nvmlDeviceGetMemoryInfo=memory,
+        nvmlDeviceGetMemoryInfo=lambda _gpu, to: give(to._obj, total=12_000_000_000, free=11_000_000_000),
         nvmlDeviceGetCudaComputeCapability=capability,
     )  # fmt: skip
 
@@ -55,10 +49,7 @@ def bus(tmp_path: Path, *devices: tuple[str, str]) -> Path:
 
 @pytest.fixture(autouse=True)
 def _nothing_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def missing(_name: str) -> None:
-        raise OSError("no such library")
-
-    monkeypatch.setattr(ctypes, "CDLL", missing)
+    monkeypatch.setattr(ctypes, "CDLL", Mock(side_effect=OSError("no such library")))
     monkeypatch.setattr(nvidia, "PCI", tmp_path / "none")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)

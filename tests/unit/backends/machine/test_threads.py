@@ -17,18 +17,10 @@ from sapo_edge.backends.machine.threads import SPINS, ThreadGovernor, threads_fo
 @pytest.mark.parametrize(
     ("cores", "others", "expected"),
     [
-        (1, 0.0, 1),
-        (1, 5.0, 1),
-        (2, 0.29, 2),
-        (2, 0.5, 1),
-        (3, 0.0, 2),
-        (4, 0.5, 3),
-        (4, 1.3, 3),
-        (4, 1.5, 2),
-        (8, 2.0, 6),
-        (8, 100.0, 1),
+        (1, 0.0, 1), (1, 5.0, 1), (2, 0.29, 2), (2, 0.5, 1), (3, 0.0, 2), (4, 0.5, 3), (4, 1.3, 3), (4, 1.5, 2),
+        (8, 2.0, 6), (8, 100.0, 1),
     ],
-)
+)  # fmt: skip
 def test_other_programs_keep_cores_and_one_stays_free(cores: int, others: float, expected: int) -> None:
     assert threads_for(cores, others) == expected
 
@@ -37,10 +29,8 @@ class Machine:
     """A machine with a clock and counters of its own, of which this process may use four cores."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cores: int = 4) -> None:
-        self.now = 100.0
+        self.now, self.reads, self.cores = 100.0, 0, cores
         self.busy = self.own = self.idle = 0.0
-        self.reads = 0
-        self.cores = cores
         monkeypatch.setattr(threads, "available_cores", lambda: 4)
         monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: cores)
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
@@ -68,28 +58,18 @@ class Machine:
 
 
 def test_the_governor_follows_the_load_of_other_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine(monkeypatch)
-    governor = ThreadGovernor()
+    machine, governor = Machine(monkeypatch), ThreadGovernor()
     assert governor.current() == 3
-    machine.run(2.0, own=2.9, others=0.1)
-    assert governor.current() == 3
-    machine.run(2.0, own=2.0, others=1.2)
-    assert governor.current() == 3
-    machine.run(2.0, own=2.0, others=1.9)
-    assert governor.current() == 2
-    machine.run(2.0, own=0.5, others=3.5)
-    assert governor.current() == 1
-    machine.run(2.0, own=1.0, others=0.0)
-    assert governor.current() == 3
+    for own, others, expected in ((2.9, 0.1, 3), (2.0, 1.2, 3), (2.0, 1.9, 2), (0.5, 3.5, 1), (1.0, 0.0, 3)):
+        machine.run(2.0, own, others)
+        assert governor.current() == expected
 
 
 def test_other_programs_take_cores_outside_the_container_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine(monkeypatch, cores=16)
-    governor = ThreadGovernor()
-    machine.run(2.0, own=2.9, others=12.2)
-    assert governor.current() == 3
-    machine.run(2.0, own=2.0, others=13.9)
-    assert governor.current() == 2
+    machine, governor = Machine(monkeypatch, cores=16), ThreadGovernor()
+    for own, others, expected in ((2.9, 12.2, 3), (2.0, 13.9, 2)):
+        machine.run(2.0, own, others)
+        assert governor.current() == expected
 
 
 @pytest.mark.parametrize(
@@ -106,20 +86,15 @@ def test_the_reason_names_the_core_that_stays_free(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_governor_measures_once_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = Machine(monkeypatch)
-    governor = ThreadGovernor()
+    machine, governor = Machine(monkeypatch), ThreadGovernor()
     for _ in range(9):
         machine.run(0.1, own=0.0, others=4.0)
-        assert governor.current() == 3
-    assert machine.reads == 1
+        assert (governor.current(), machine.reads) == (3, 1)
     machine.run(0.2, own=0.0, others=4.0)
-    assert governor.current() == 1
-    assert machine.reads == 2
-    machine = Machine(monkeypatch)
-    governor = ThreadGovernor(4)
+    assert (governor.current(), machine.reads) == (1, 2)
+    machine, governor = Machine(monkeypatch), ThreadGovernor(4)
     machine.run(60.0, own=0.0, others=4.0)
-    assert governor.current() == governor.threads == 4
-    assert governor.reason == "4 threads, as set"
+    assert governor.current() == governor.threads == 4 and governor.reason == "4 threads, as set"
 
 
 @pytest.mark.parametrize(
@@ -184,8 +159,7 @@ def test_a_containers_share_of_time_counts_as_whole_cores(
 def test_waiting_threads_look_for_work_before_they_sleep_unless_the_user_says_how(
     set_by_user: dict[str, str], expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environment = dict(set_by_user)
-    monkeypatch.setattr(os, "environ", environment)
-    wait_for_each_other()
-    wait_for_each_other()
-    assert environment == expected
+    monkeypatch.setattr(os, "environ", set_by_user)
+    for _ in range(2):
+        wait_for_each_other()
+        assert os.environ == expected

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +10,13 @@ import numpy as np
 import pytest
 
 from sapo_edge.backends.model.architectures import ARCHITECTURES, Architecture, check_supported
-from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.source import open_source
 from sapo_edge.backends.pytorch.model import load_base
 from sapo_edge.errors import ModelError
 from tests import needs
 from tests.directories import SHAPES as DIRECTORIES
-from tests.directories import reference, write_directory
-from tests.models import SHAPES, ModelShape, encode_text
+from tests.directories import change_config, reference, write_directory
+from tests.models import SHAPES, Headers, ModelShape, encode_text
 
 TEXT = encode_text("two plus two is four")
 Logits = Callable[[Path], np.ndarray]
@@ -69,9 +67,7 @@ def test_a_directory_computes_what_transformers_computes(tmp_path: Path, shape: 
 
 
 @pytest.mark.parametrize("logits", BACKENDS)
-def test_a_record_is_all_that_another_architecture_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logits: Logits
-) -> None:
+def test_an_architecture_needs_only_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logits: Logits) -> None:
     path = write_directory(tmp_path / "model", ModelShape(UNLISTED.name, seed=5), attention_bias=False)
     with pytest.raises(ModelError, match=UNLISTED.name):
         open_source(path)
@@ -81,16 +77,14 @@ def test_a_record_is_all_that_another_architecture_needs(
 
 @pytest.mark.parametrize("name", [None, 7, ["llama"], "", "LLAMA", "gemma3"])
 def test_a_directory_of_another_name_is_refused(tmp_path: Path, name: object) -> None:
-    path = write_directory(tmp_path / "model", SHAPES["llama"])
-    config = json.loads((path / "config.json").read_text()) | {"model_type": name}
-    (path / "config.json").write_text(json.dumps(config))
+    path = change_config(write_directory(tmp_path / "model", SHAPES["llama"]), model_type=name)
     with pytest.raises(ModelError, match="which can't be trained here") as caught:
         open_source(path)
     assert caught.value.remedy == f"use a model of one of: {', '.join(ARCHITECTURES)}"
 
 
 @pytest.mark.parametrize("name", ["mistral", "gemma3_text", "gpt2"])
-def test_a_gguf_file_of_a_name_that_only_directories_have_is_refused(headers: dict[str, GgufHeader], name: str) -> None:
+def test_a_gguf_file_of_a_name_that_only_directories_have_is_refused(headers: Headers, name: str) -> None:
     header = headers["llama"]
     with pytest.raises(ModelError, match=f"the architecture {name}, which") as caught:
         check_supported(replace(header, metadata=header.metadata | {"general.architecture": name}))

@@ -12,12 +12,11 @@ import pytest
 
 from sapo_edge.backends.choose.detect import find_backend
 from sapo_edge.backends.common.policy import BasePolicy
-from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.vocabularies import GgufVocabulary, HfVocabulary, Vocabulary
 from sapo_edge.errors import ModelError
 from sapo_edge.policy import Message, Prompt
-from tests.models import END_OF_TEXT, IM_END, SHAPES, opening, tokens, write_model
+from tests.models import END_OF_TEXT, IM_END, SHAPES, Headers, opening, tokens, write_model
 from tests.needs import MLX
 
 WithTemplate = Callable[..., Vocabulary]
@@ -125,9 +124,7 @@ FAULTS = {
 
 
 @pytest.fixture(params=["GGUF file", "directory"])
-def with_template(
-    request: pytest.FixtureRequest, headers: dict[str, GgufHeader], directory: Path, tmp_path: Path
-) -> WithTemplate:
+def with_template(request: pytest.FixtureRequest, headers: Headers, directory: Path, tmp_path: Path) -> WithTemplate:
     """Makes vocabularies that have a template, of one kind of model."""
 
     def make(template: str, *, thinking: bool = False) -> Vocabulary:
@@ -150,10 +147,9 @@ def text_of(vocabulary: Vocabulary, ids: list[int]) -> str:
 def test_every_turn_stands_where_the_template_puts_it(with_template: WithTemplate, name: str) -> None:
     template, prompt, alone = TEMPLATES[name]
     vocabulary = with_template(template)
-    assert text_of(vocabulary, vocabulary.encode_prompt(PROMPT)) == prompt
-    assert text_of(vocabulary, vocabulary.encode_prompt(ALONE)) == alone
     # From the second time on, the place is known.
-    assert text_of(vocabulary, vocabulary.encode_prompt(PROMPT)) == prompt
+    for asked, text in ((PROMPT, prompt), (ALONE, alone), (PROMPT, prompt)):
+        assert text_of(vocabulary, vocabulary.encode_prompt(asked)) == text
 
 
 @pytest.mark.parametrize(
@@ -216,9 +212,7 @@ def test_a_turn_ends_as_the_template_ends_it(with_template: WithTemplate, templa
         ),
     ],
 )
-def test_a_template_keeps_its_first_line_and_its_form_of_dates(
-    with_template: WithTemplate, template: str, expected: str
-) -> None:
+def test_a_template_keeps_its_first_line_and_dates(with_template: WithTemplate, template: str, expected: str) -> None:
     vocabulary = with_template(template)
     assert text_of(vocabulary, vocabulary.encode_prompt(ALONE)) == expected
 

@@ -10,6 +10,7 @@ import pytest
 from sapo_edge.backends.model.architectures import model_values
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.errors import ModelError
+from tests.models import Headers
 
 
 def changed(header: GgufHeader, **values: Any) -> GgufHeader:
@@ -25,24 +26,24 @@ def changed(header: GgufHeader, **values: Any) -> GgufHeader:
     [(None, [5]), (6, [5]), (2, [1, 3, 5, 7]), (1, list(range(8))), ([True, False] * 4, [1, 3, 5, 7])],
     ids=["Gemma's own", "the same", "every second", "every", "a list"],
 )
-def test_gemmas_layers_with_a_window(headers: dict[str, GgufHeader], pattern: object, full: list[int]) -> None:
+def test_gemmas_layers_with_a_window(headers: Headers, pattern: object, full: list[int]) -> None:
     header = changed(headers["gemma3"], block_count=8, attention__sliding_window_pattern=pattern)
     kinds = model_values(header)["layer_types"]
     assert [index for index, kind in enumerate(kinds) if kind == "full_attention"] == full and len(kinds) == 8
 
 
-def test_gemma_without_a_window_attends_to_everything(headers: dict[str, GgufHeader]) -> None:
+def test_gemma_without_a_window_attends_to_everything(headers: Headers) -> None:
     values = model_values(changed(headers["gemma3"], attention__sliding_window=None))
     assert set(values["layer_types"]) == {"full_attention"} and values["sliding_window"] is None
 
 
-def test_an_early_conversion_of_gemma_has_the_windows_positions_of_all_gemmas(headers: dict[str, GgufHeader]) -> None:
+def test_an_early_conversion_of_gemma_has_the_windows_positions_of_all_gemmas(headers: Headers) -> None:
     values = model_values(changed(headers["gemma3"], rope__freq_base=1e6, rope__freq_base_swa=None))
     bases = {kind: rope["rope_theta"] for kind, rope in values["rope_parameters"].items()}
     assert bases == {"full_attention": 1e6, "sliding_attention": 10000.0}
 
 
-def test_granites_multipliers_default_to_none(headers: dict[str, GgufHeader]) -> None:
+def test_granites_multipliers_default_to_none(headers: Headers) -> None:
     header = changed(headers["granite"], embedding_scale=None, residual_scale=None, attention__scale=None)
     values = model_values(header)
     assert (values["embedding_multiplier"], values["residual_multiplier"]) == (1.0, 1.0)
@@ -64,9 +65,6 @@ def test_granites_multipliers_default_to_none(headers: dict[str, GgufHeader]) ->
         ("exaone4", {"attention__sliding_window": 4096}, "sliding window"),
     ],
 )
-def test_what_can_not_be_computed_is_refused(
-    headers: dict[str, GgufHeader], model: str, change: dict[str, Any], what: str
-) -> None:
-    with pytest.raises(ModelError, match=what) as caught:
+def test_what_can_not_be_computed_is_refused(headers: Headers, model: str, change: dict[str, Any], what: str) -> None:
+    with pytest.raises(ModelError, match=rf"{what}.*; ."):
         model_values(changed(headers[model], **change))
-    assert caught.value.remedy

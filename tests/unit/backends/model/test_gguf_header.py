@@ -16,7 +16,7 @@ from sapo_edge.backends.model.gguf_header import MAX_ENTRIES, GgufHeader, parse_
 from sapo_edge.errors import ModelError
 from tests.allocated import memory_below
 from tests.defences.defence import fails_without
-from tests.models import CHAT_TEMPLATE, SHAPES, VOCABULARY
+from tests.models import CHAT_TEMPLATE, SHAPES, VOCABULARY, Headers, Models
 
 HUGE = (1 << 64) - 1
 
@@ -51,11 +51,10 @@ def refused(path: Path, content: bytes) -> ModelError:
 
 
 @pytest.mark.parametrize("name", list(SHAPES))
-def test_a_header_is_read(headers: dict[str, GgufHeader], name: str) -> None:
+def test_a_header_is_read(headers: Headers, name: str) -> None:
     header, shape = headers[name], SHAPES[name]
     assert (header.architecture, header.model_name) == (shape.gguf, name)
-    assert header.count("embedding_length") == shape.width
-    assert header.value("no such thing", 7) == 7
+    assert header.count("embedding_length") == shape.width and header.value("no such thing", 7) == 7
     assert header.metadata["tokenizer.chat_template"] == CHAT_TEMPLATE
     assert header.metadata["tokenizer.ggml.tokens"] == VOCABULARY
     with pytest.raises(ModelError, match="no such thing"):
@@ -64,7 +63,7 @@ def test_a_header_is_read(headers: dict[str, GgufHeader], name: str) -> None:
 
 @fails_without("backends/model/gguf_header.py", "if end > self.size:")
 @fails_without("backends/model/gguf_header.py", "if needed > reader.size:")
-def test_a_truncated_file_is_refused_wherever_it_ends(models: dict[str, Path], tmp_path: Path) -> None:
+def test_a_truncated_file_is_refused_wherever_it_ends(models: Models, tmp_path: Path) -> None:
     content = models["llama-gqa"].read_bytes()
     ends = [*range(64), *range(64, 9000, 131), *range(9000, len(content), 20_011), len(content) - 1]
     for end in ends:
@@ -168,16 +167,17 @@ ABSURD = {
     "if False:\n            raise self.broken(",
 )
 @fails_without("backends/model/gguf_header.py", "if isinstance(blocks, int) and blocks > MAX_BLOCKS:")
+@pytest.mark.usefixtures("headers")
 @pytest.mark.parametrize("fault", list(ABSURD))
 def test_absurd_headers_are_refused_within_a_megabyte(tmp_path: Path, fault: str) -> None:
-    read_header_once(tmp_path)
+    """Once headers were read, so that imports do not count as memory."""
     with memory_below(1 << 20):
         refused(tmp_path / "model.gguf", ABSURD[fault])
 
 
 @fails_without("backends/model/gguf_header.py", "if length > MAX_STRING:")
+@pytest.mark.usefixtures("headers")
 def test_a_long_text_is_refused_before_it_is_read_in_a_file_that_is_as_long(tmp_path: Path) -> None:
-    read_header_once(tmp_path)
     path, length = tmp_path / "model.gguf", 1 << 25
     path.write_bytes(gguf([entry("general.name", 8, struct.pack("<Q", length))], []))
     # What is not written takes no place on the disk.
@@ -200,14 +200,7 @@ def test_a_number_in_place_of_a_vocabulary_is_refused(tmp_path: Path) -> None:
         read_arrays(path, ["tokens"])
 
 
-def read_header_once(directory: Path) -> None:
-    """Read a small file, so that imports do not count as memory."""
-    path = directory / "whole.gguf"
-    path.write_bytes(gguf([ARCHITECTURE], [EMBEDDING], bytes(32)))
-    read_header(path)
-
-
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def read_or_refuse(path: Path, content: bytes) -> None:
@@ -230,7 +223,7 @@ def test_random_headers_are_read_or_refused(tmp_path: Path, data: bytes, version
 
 @QUICK
 @given(bits=st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 7)), min_size=1, max_size=6))
-def test_flipped_bits_are_read_or_refused(models: dict[str, Path], tmp_path: Path, bits: list[tuple[int, int]]) -> None:
+def test_flipped_bits_are_read_or_refused(models: Models, tmp_path: Path, bits: list[tuple[int, int]]) -> None:
     content = bytearray(models["llama-f16"].read_bytes())
     for position, bit in bits:
         content[position] ^= 1 << bit

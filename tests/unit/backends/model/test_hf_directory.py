@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -22,17 +23,15 @@ from sapo_edge.errors import ModelError
 from sapo_edge.policy import LoraSettings, Message
 from tests import needs
 from tests.contract.training import assert_as_reference, edit
-from tests.directories import reference, write_directory
+from tests.directories import change_config as change
+from tests.directories import dtype_of, reference, write_directory
 from tests.models import END_OF_TEXT, IM_END, SHAPES, decode_ids, encode_prompt, encode_text, opening, question
+from tests.models import ROPES as GGUF_ROPES
 
 PROMPT = question("What is 3 + 4?")
 ROPES: dict[str, dict[str, Any]] = {
-    "default": {"rope_type": "default"},
+    **GGUF_ROPES,
     "linear": {"rope_type": "linear", "factor": 2.0},
-    "llama3": {
-        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 64,
-    },
     "yarn": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64},
     "alpha": {"rope_type": "dynamic", "alpha": 50.0, "factor": 1.0},
 }  # fmt: skip
@@ -41,11 +40,6 @@ ROPES: dict[str, dict[str, Any]] = {
 @pytest.fixture
 def copied(directory: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(directory, tmp_path / "copied"))
-
-
-def change(path: Path, **values: Any) -> None:
-    config = json.loads((path / "config.json").read_text())
-    (path / "config.json").write_text(json.dumps(config | values))
 
 
 @pytest.mark.parametrize("backend", ["torch", pytest.param("mlx", marks=needs.MLX)])
@@ -57,12 +51,9 @@ def change(path: Path, **values: Any) -> None:
         ("qwen3", "llama3", False), ("hunyuan", "alpha", False),
     ],
 )  # fmt: skip
-def test_it_samples_and_learns_as_transformers_computes(
-    tmp_path: Path, backend: str, shape: str, rope: str, half: bool
-) -> None:
+def test_it_samples_and_learns_as_transformers(tmp_path: Path, backend: str, shape: str, rope: str, half: bool) -> None:
     path = write_directory(tmp_path / "model", SHAPES[shape], ROPES[rope] | {"rope_theta": 5000.0}, half=half)
-    named = json.loads((path / "config.json").read_text())
-    assert (named.get("dtype") or named.get("torch_dtype")) == ("bfloat16" if half else "float32")
+    assert dtype_of(path) == ("bfloat16" if half else "float32")
     options = opening(path, lora=LoraSettings(rank=4, alpha=8.0, seed=3))
     with closing(TorchPolicy(options, "cpu") if backend == "torch" else MlxPolicy(options)) as policy:
         assert_as_reference(policy, reference(path), tmp_path / "adapter")
@@ -79,21 +70,13 @@ def test_the_directorys_own_tokenizer_and_template_are_used(directory: Path) -> 
     assert all(vocabulary.piece(token) == decode_ids([token]) for token in range(264))
 
 
-def test_a_token_and_a_part_of_the_template_are_looked_up_once(
-    directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tokens_and_parts_of_the_template_are_looked_up_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vocabulary = HfVocabulary(HfDirectory(directory))
     prompts = [question(text) for text in ("one", "two", "<|im_end|>")]
-    texts: list[tuple[str, bool]] = []
-    tokenize = vocabulary.tokenize
-
-    def record(text: str, *, special: bool) -> list[int]:
-        texts.append((text, special))
-        return tokenize(text, special=special)
-
-    monkeypatch.setattr(vocabulary, "tokenize", record)
+    tokenize = Mock(wraps=vocabulary.tokenize)
+    monkeypatch.setattr(vocabulary, "tokenize", tokenize)
     assert [vocabulary.encode_prompt(prompt) for prompt in prompts] == [encode_prompt(prompt) for prompt in prompts]
-    parts = [text for text, special in texts if special]
+    parts = [call.args[0] for call in tokenize.call_args_list if call.kwargs["special"]]
     assert parts and len(parts) == len(set(parts))
     pieces = [vocabulary.piece(token) for token in range(264)]
     monkeypatch.setattr(vocabulary, "_to_bytes", None)
@@ -133,8 +116,8 @@ def truncate(path: Path) -> None:
     file.write_bytes(file.read_bytes()[:-100])
 
 
-def lengthen(arrays: dict[str, np.ndarray]) -> None:
-    arrays["model.norm.weight"] = np.ones(65, np.float32)
+def add(path: Path, **arrays: np.ndarray) -> None:
+    edit(path / WEIGHTS, lambda held: held.update(arrays))
 
 
 def remove_tokenizer(path: Path) -> None:
@@ -148,6 +131,7 @@ def write_tokenizer_of_a_later_version(path: Path) -> None:
     (path / "tokenizer.json").write_text(json.dumps(tokenizer))
 
 
+DYNAMIC = {"rope_type": "dynamic"}
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "another architecture": (lambda d: change(d, model_type="gpt2"), "gpt2"),
     "a window that is asked for": (lambda d: change(d, sliding_window=8, use_sliding_window=True), "window"),
@@ -155,19 +139,12 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda d: change(d, model_type="mistral", sliding_window=64, layer_types=["sliding_attention", FULL]), "window",
     ),
     "a residual stream with gaps": (lambda d: change(d, resid_pdrop=0.1), "resid_pdrop"),
-    "positions scaled as Hunyuan's": (
-        lambda d: change(d, rope_parameters={"rope_type": "dynamic", "alpha": 50.0}), "dynamic",
-    ),
-    "Hunyuan's without their factor": (
-        lambda d: change(d, model_type="hunyuan_v1_dense", rope_parameters={"rope_type": "dynamic"}), "dynamic",
-    ),
+    "positions scaled as Hunyuan's": (lambda d: change(d, rope_parameters=DYNAMIC | {"alpha": 50.0}), "dynamic"),
+    "Hunyuan's, no factor": (lambda d: change(d, model_type="hunyuan_v1_dense", rope_parameters=DYNAMIC), "dynamic"),
     "layers with a window": (lambda d: change(d, layer_types=["sliding_attention"]), "window"),
     "capped logits": (lambda d: change(d, final_logit_softcapping=30.0), "final_logit_softcapping"),
-    "two kinds of positions": (
-        lambda d: change(d, rope_parameters={"full_attention": {"rope_type": "dynamic"}}),
-        "dynamic",
-    ),
-    "strange positions": (lambda d: change(d, rope_parameters={"rope_type": "dynamic"}), "dynamic"),
+    "two kinds of positions": (lambda d: change(d, rope_parameters={"full_attention": DYNAMIC}), "dynamic"),
+    "strange positions": (lambda d: change(d, rope_parameters=DYNAMIC), "dynamic"),
     "quantised": (lambda d: change(d, quantization_config={"quant_method": "gptq"}), "quantised"),
     "an incomplete configuration": (lambda d: change(d, hidden_size=None), "incomplete"),
     "no heads": (lambda d: change(d, num_attention_heads=0, head_dim=None), "incomplete"),
@@ -183,8 +160,8 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "empty weights": (lambda d: (d / "model.safetensors").write_bytes(b""), "can't be read"),
     "no safetensors": (lambda d: (d / "model.safetensors").write_bytes(b"\x80\x02pickle" * 9), "can't be read"),
     "a tensor missing": (lambda d: edit(d / WEIGHTS, lambda a: a.pop("model.norm.weight")), "model.norm.weight"),
-    "a tensor of another shape": (lambda d: edit(d / WEIGHTS, lengthen), "(65,)"),
-    "a tensor too many": (lambda d: edit(d / WEIGHTS, lambda a: a.update({"x": np.ones(3, np.float32)})), "has a x"),
+    "a tensor of another shape": (lambda d: add(d, **{"model.norm.weight": np.ones(65, np.float32)}), "(65,)"),
+    "a tensor too many": (lambda d: add(d, x=np.ones(3, np.float32)), "has a x"),
     "no tokenizer": (remove_tokenizer, "tokenizer"),
     "a tokenizer of a later version": (write_tokenizer_of_a_later_version, "tokenizer"),
 }  # fmt: skip

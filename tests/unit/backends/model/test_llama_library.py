@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from sapo_edge.backends.choose.detect import detect
 from sapo_edge.backends.model import llama_library as subject
 from sapo_edge.errors import BackendError
-from tests.packaging.script import ROOT
+from tests.unit.backends.fresh import ROOT, python
 
 
 @pytest.fixture
@@ -103,8 +102,7 @@ def test_parameters_stand_where_the_library_reads_them() -> None:
         "of = llama_library().llama_context_default_params()\n"
         "print(of.n_ctx, of.embeddings, of.offload_kqv, of.no_perf, of.op_offload, of.swa_full, of.kv_unified)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["512", "False", "True", "True", "True", "True", "False"]
+    assert python(code).split() == ["512", "False", "True", "True", "True", "True", "False"]
 
 
 def test_the_version_is_that_of_the_constraints() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +21,7 @@ from sapo_edge.backends.model.vocabularies import SPACE, GgufVocabulary, HfVocab
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.policy import Message
 from tests.directories import CONTROL_TOKENS, save_tokenizer
-from tests.models import CONTROL, NORMAL, SHAPES, add_metadata, byte_characters, tokens
+from tests.models import CONTROL, NORMAL, SHAPES, add_metadata, byte_characters, tokens, write_parts
 
 UNKNOWN, BYTE = 2, 6
 """Types of tokens in GGUF files."""
@@ -47,19 +46,6 @@ def merges() -> list[tuple[str, str]]:
         for end in range(1, len(characters)):
             found.setdefault(("".join(characters[:end]), characters[end]))
     return list(found)
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """One tokenizer as a GGUF file, as a directory, and as the same file without llama.cpp."""
-
-    gguf: Vocabulary
-    directory: Vocabulary
-    plain: Vocabulary | None = None
-
-    @property
-    def all(self) -> list[Vocabulary]:
-        return [vocabulary for vocabulary in (self.gguf, self.directory, self.plain) if vocabulary is not None]
 
 
 def byte_level(directory: Path, family: str) -> Path:
@@ -105,13 +91,8 @@ def sentence_piece(directory: Path) -> Path:
     writer = GGUFWriter(directory / "tokenizer.gguf", "llama")
     add_metadata(writer, SHAPES["llama"], texts, types, scores=scores)
     write_embedding(writer, len(texts))
-    known = {*letters, *ranked}
-    pairs = [
-        (piece[:cut], piece[cut:])
-        for piece in ranked
-        for cut in range(1, len(piece))
-        if piece[:cut] in known and piece[cut:] in known
-    ]
+    cuts = [(piece[:cut], piece[cut:]) for piece in ranked for cut in range(1, len(piece))]
+    pairs = [cut for cut in cuts if {*cut} <= {*letters, *ranked}]
     numbers = {text: index for index, text in enumerate(texts)}
     tokenizer = Tokenizer(models.BPE(vocab=numbers, merges=pairs, byte_fallback=True, unk_token="<unk>", fuse_unk=True))
     tokenizer.normalizer = normalizers.Replace(" ", SPACE)
@@ -124,10 +105,7 @@ def sentence_piece(directory: Path) -> Path:
 def write_embedding(writer: Any, rows: int) -> None:
     """Finish a GGUF file with the one tensor that its header must have."""
     writer.add_tensor("token_embd.weight", np.zeros((rows, SHAPES["llama"].width), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    write_parts(writer)
 
 
 def write_directory(path: Path, tokenizer: Any) -> None:
@@ -146,36 +124,37 @@ def write_directory(path: Path, tokenizer: Any) -> None:
 
 
 @pytest.fixture(scope="module", params=[*gguf_tokenizer.SPLITS, "gemma"])
-def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def alike(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Vocabulary]]:
+    """One tokenizer as a GGUF file, as a directory, and, of byte-level BPE, as the same file without llama.cpp."""
     directory = tmp_path_factory.mktemp("tokenizer")
     file = sentence_piece(directory) if request.param == "gemma" else byte_level(directory, request.param)
-    gguf = GgufVocabulary(read_header(file))
-    with closing(gguf):
-        plain = None if request.param == "gemma" else PlainGgufVocabulary(read_header(file))
-        yield Pair(gguf, HfVocabulary(HfDirectory(directory)), plain)
+    with closing(GgufVocabulary(read_header(file))) as gguf:
+        plain = [] if request.param == "gemma" else [PlainGgufVocabulary(read_header(file))]
+        yield [gguf, HfVocabulary(HfDirectory(directory)), *plain]
 
 
-def assert_same(pair: Pair, text: str) -> None:
-    ids = pair.gguf.tokenize(text, special=False)
-    for vocabulary in pair.all:
+def assert_same(alike: list[Vocabulary], text: str) -> None:
+    ids = alike[0].tokenize(text, special=False)
+    for vocabulary in alike:
         assert vocabulary.tokenize(text, special=False) == ids
         assert b"".join(map(vocabulary.piece, ids)).decode() == text
 
 
-def test_digits_newlines_and_letters_are_split_alike(pair: Pair) -> None:
+def test_digits_newlines_and_letters_are_split_alike(alike: list[Vocabulary]) -> None:
     for text in TEXTS:
-        assert_same(pair, text)
+        assert_same(alike, text)
 
 
-def test_a_long_token_has_all_its_bytes(pair: Pair) -> None:
-    if isinstance(pair.gguf, GgufVocabulary) and pair.plain:
-        number = pair.gguf.vocabulary_size - 1
-        assert [vocabulary.piece(number) for vocabulary in pair.all] == [LONG.encode()] * 3
+def test_a_long_token_has_all_its_bytes(alike: list[Vocabulary]) -> None:
+    if len(alike) == 3:
+        assert isinstance(alike[0], GgufVocabulary)
+        number = alike[0].vocabulary_size - 1
+        assert [vocabulary.piece(number) for vocabulary in alike] == [LONG.encode()] * 3
 
 
 @given(st.lists(st.sampled_from(sorted({*WORDS, *"".join(TEXTS)})), max_size=12).map("".join))
-def test_any_text_of_these_characters_is_split_alike(pair: Pair, text: str) -> None:
-    assert_same(pair, text)
+def test_any_text_of_these_characters_is_split_alike(alike: list[Vocabulary], text: str) -> None:
+    assert_same(alike, text)
 
 
 @pytest.mark.skipif(embedded_model() is None, reason="the extra `starter` is not installed")
@@ -193,9 +172,7 @@ def test_the_embedded_model_reads_and_writes_the_same_without_llama_cpp() -> Non
             assert plain.tokenize(text, special=False) == llama.tokenize(text, special=False)
 
 
-def test_a_tokenizer_that_only_llama_cpp_reads_is_refused_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tokenizer_for_llama_cpp_alone_is_refused_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sapo_edge.backends.model.vocabularies.has_llama", lambda: False)
     with pytest.raises(BackendError, match=r"only llama\.cpp reads.*; .*llama-cpp-python"):
         vocabularies.open_vocabulary(read_header(sentence_piece(tmp_path)))

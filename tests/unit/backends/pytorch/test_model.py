@@ -16,15 +16,13 @@ from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, lo
 from sapo_edge.errors import ModelError
 from sapo_edge.policy import LoraSettings
 from tests.directories import reference_for
-from tests.models import SHAPES, encode_text
+from tests.models import SHAPES, Headers, Models, encode_text
 
 TEXT = encode_text("two plus two")
 
 
 @pytest.mark.parametrize("name", list(SHAPES))
-def test_weights_are_those_that_transformers_loads(
-    models: dict[str, Path], headers: dict[str, GgufHeader], name: str
-) -> None:
+def test_weights_are_those_that_transformers_loads(models: Models, headers: Headers, name: str) -> None:
     ours, theirs = load_base(headers[name]), reference_for(models[name], SHAPES[name])
     expected = theirs.base.state_dict()
     assert ours.state_dict().keys() == expected.keys()
@@ -41,23 +39,17 @@ def test_weights_are_those_that_transformers_loads(
     ("name", "tensor", "base", "metadata", "what"),
     [
         ("llama-gqa", "blk.1.attn_v.weight", "", {}, "attn_v"),
+        # Left out by torch.
         ("llama-gqa", "blk.0.attn_q.bias", "blk.0.attn_norm.weight", {}, "attn_q"),
+        # Scaled positions: as files say it, without a type, as early files say it, and as llama.cpp would not use it.
         ("llama-gqa", "", "", {"llama.rope.scaling.type": "yarn"}, "RoPE"),
         ("llama-gqa", "", "", {"llama.rope.scaling.factor": 4.0}, "RoPE"),
         ("qwen2", "", "", {"qwen2.rope.scale_linear": 4.0}, "RoPE"),
         ("qwen3", ROPE_FACTORS, "output_norm.weight", {}, "RoPE"),
     ],
-    ids=[
-        "missing",
-        "left out by torch",
-        "scaled positions",
-        "scaled without a type",
-        "scaled as early files say it",
-        "factors that llama.cpp would not use",
-    ],
 )
 def test_what_torch_would_compute_otherwise_is_an_error(
-    headers: dict[str, GgufHeader], name: str, tensor: str, base: str, metadata: dict[str, str | float], what: str
+    headers: Headers, name: str, tensor: str, base: str, metadata: dict[str, str | float], what: str
 ) -> None:
     header = headers[name]
     tensors = {key: info for key, info in header.tensors.items() if key != tensor}
@@ -68,11 +60,8 @@ def test_what_torch_would_compute_otherwise_is_an_error(
 
 
 @pytest.mark.parametrize("numbers", [(1.0,) * 4, (1.0,) * 7 + (0.0,), (1.0,) * 7 + (float("nan"),)])
-def test_unusable_factors_of_positions_are_an_error(
-    models: dict[str, Path], tmp_path: Path, numbers: tuple[float, ...]
-) -> None:
-    path = tmp_path / "model.gguf"
-    shutil.copyfile(models["llama-3.2"], path)
+def test_unusable_factors_of_positions_are_an_error(models: Models, tmp_path: Path, numbers: tuple[float, ...]) -> None:
+    path = shutil.copyfile(models["llama-3.2"], tmp_path / "model.gguf")
     header = read_header(path)
     factors = replace(header.tensors[ROPE_FACTORS], shape=(len(numbers),), bytes=4 * len(numbers))
     with path.open("r+b") as file:
@@ -86,7 +75,7 @@ def adapter(header: GgufHeader, seed: int) -> dict[str, torch.Tensor]:
     return adapter_parameters(add_adapter(load_base(header), LoraSettings(rank=4, alpha=8.0, seed=seed), "name"))
 
 
-def test_the_adapter_is_a_function_of_its_seed_and_changes_no_other(headers: dict[str, GgufHeader]) -> None:
+def test_the_adapter_is_a_function_of_its_seed_and_changes_no_other(headers: Headers) -> None:
     first, again, other = (adapter(headers["llama"], seed) for seed in (1, 1, 2))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not all(torch.equal(first[name], other[name]) for name in first)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import mmap
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -27,7 +29,7 @@ from sapo_edge.policy import LoraSettings
 from tests.contract.formula import Gradients, distance
 from tests.contract.training import PROMPT, STRONG, own_group
 from tests.directories import write_directory
-from tests.models import SHAPES, ModelShape, encode_text, opening, write_model
+from tests.models import SHAPES, Headers, ModelShape, encode_text, opening, write_model
 from tests.unit.backends.model.test_ggml import FORMATS
 from tests.unit.backends.pytorch.test_update import Recorder
 
@@ -52,8 +54,7 @@ def quantised(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str],
 def gradient(header: GgufHeader, place: Place, monkeypatch: pytest.MonkeyPatch) -> tuple[Gradients, TorchLearner]:
     """The gradient of an update with a random adapter."""
     recorder = Recorder(header, monkeypatch, place)
-    recorder.update()
-    return recorder.gradients[0], recorder.learner
+    return recorder.update(), recorder.learner
 
 
 @pytest.mark.parametrize(
@@ -62,12 +63,12 @@ def gradient(header: GgufHeader, place: Place, monkeypatch: pytest.MonkeyPatch) 
 def test_gradients_are_those_of_the_float32_model(
     quantised: dict[tuple[str, str], GgufHeader], name: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sapo_edge.backends.pytorch.packed.THREAD_WEIGHTS", 1000)
+    monkeypatch.setattr(packed, "THREAD_WEIGHTS", 1000)
     header = quantised[name, form]
     wide, _ = gradient(header, CPU, monkeypatch)
     # In parts, sums are added up in another order.
     for part, limit in ((PART_WEIGHTS, 1e-7), (30_000, 1e-4)):
-        monkeypatch.setattr("sapo_edge.backends.pytorch.packed.PART_WEIGHTS", part)
+        monkeypatch.setattr(packed, "PART_WEIGHTS", part)
         narrow, learner = gradient(header, PACKED, monkeypatch)
         assert distance(narrow, wide) < limit
     linear = [module for module in learner.model.modules() if isinstance(module, torch.nn.Linear)]
@@ -81,18 +82,18 @@ def test_gradients_are_those_of_the_float32_model(
 def test_packed_products_in_bfloat16_are_those_of_bfloat16_weights(
     quantised: dict[tuple[str, str], GgufHeader], form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sapo_edge.backends.pytorch.packed.THREAD_WEIGHTS", 1000)
-    monkeypatch.setattr("sapo_edge.backends.pytorch.packed.TILE_WEIGHTS", 1000)
-    header = quantised["llama", form]
+    for name in ("THREAD_WEIGHTS", "TILE_WEIGHTS"):
+        monkeypatch.setattr(packed, name, 1000)
+    header, place = quantised["llama", form], replace(PACKED, products="bfloat16")
     narrow, learner = gradient(header, cpu_place(Products("bfloat16")), monkeypatch)
-    packed, _ = gradient(header, replace(PACKED, products="bfloat16"), monkeypatch)
-    assert distance(packed, narrow) < 1e-6
+    whole, _ = gradient(header, place, monkeypatch)
+    assert distance(whole, narrow) < 1e-6
     # Not by chance: they are others than float32's.
-    assert distance(packed, gradient(header, CPU, monkeypatch)[0]) > 1e-4
+    assert distance(whole, gradient(header, CPU, monkeypatch)[0]) > 1e-4
     assert {p.dtype for p in learner.parameters.values()} == {torch.float32}
     # In parts, the results of parts are rounded before they are added up.
-    monkeypatch.setattr("sapo_edge.backends.pytorch.packed.PART_WEIGHTS", 30_000)
-    assert distance(gradient(header, replace(PACKED, products="bfloat16"), monkeypatch)[0], narrow) < 0.05
+    monkeypatch.setattr(packed, "PART_WEIGHTS", 30_000)
+    assert distance(gradient(header, place, monkeypatch)[0], narrow) < 0.05
 
 
 def test_onednn_makes_float32_products_only_for_bfloat16_and_only_meanwhile() -> None:
@@ -115,14 +116,8 @@ def test_onednn_makes_float32_products_only_for_bfloat16_and_only_meanwhile() ->
 def test_a_wide_product_is_made_in_blocks_with_the_same_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     x, weight, gradient = (torch.randn(shape, generator=generator) for shape in ((70, 64), (2000, 64), (70, 2000)))
-    widths: list[int] = []
-    multiply = torch.mm
-
-    def counted(x: torch.Tensor, matrix: torch.Tensor, **result: Any) -> torch.Tensor:
-        widths.append(matrix.shape[1])
-        return multiply(x, matrix, **result)
-
-    monkeypatch.setattr(torch, "mm", counted)
+    multiply = Mock(wraps=torch.mm)
+    monkeypatch.setattr(torch, "mm", multiply)
     monkeypatch.setattr("sapo_edge.backends.pytorch.products.BLOCK", 100)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     learned = x.clone().requires_grad_()
@@ -133,11 +128,12 @@ def test_a_wide_product_is_made_in_blocks_with_the_same_gradient(monkeypatch: py
     torch.testing.assert_close(learned.grad, gradient @ weight)
     torch.testing.assert_close(wide_product(x, weight.t()), x @ weight.t())
     # What is narrow, as the input's gradient here, is made at once.
+    widths = [call.args[1].shape[1] for call in multiply.call_args_list]
     assert widths == [*[100] * 20, 64, *[100] * 20]
 
 
 @pytest.mark.parametrize("name", ["llama-gqa", "llama-f16"])
-def test_a_model_computes_the_same_packed(headers: dict[str, GgufHeader], name: str) -> None:
+def test_a_model_computes_the_same_packed(headers: Headers, name: str) -> None:
     """Untied, and with matrices that are float32 in the file, which stay as they are."""
     tokens = torch.tensor([encode_text("two plus two")])
     wide, narrow = load_base(headers[name]), load_base(headers[name], PACKED)
@@ -185,9 +181,7 @@ def test_the_file_is_not_counted_as_the_processes_memory(tmp_path: Path) -> None
 # Blocks of 256 fit rows of 256 values and not those of 96, which then get blocks of 32.
 @pytest.mark.parametrize("shape", [WIDE["llama"], replace(SHAPES["qwen2"], half=True)])
 @pytest.mark.parametrize(("form", "kinds"), [("q4_k", {12, 6}), ("q5_k", {13, 7}), ("q8_0", {8})])
-def test_a_directory_is_quantised_when_it_is_loaded(
-    tmp_path: Path, shape: ModelShape, form: str, kinds: set[int]
-) -> None:
+def test_loading_quantises_a_directory(tmp_path: Path, shape: ModelShape, form: str, kinds: set[int]) -> None:
     source = open_source(write_directory(tmp_path / "model", shape, half=shape.half))
     wide, narrow = load_base(source), load_base(source, replace(CPU, weights=form))
     layers = {name: module for name, module in narrow.named_modules() if hasattr(module, "packed")}
@@ -207,30 +201,27 @@ def test_a_directory_is_quantised_when_it_is_loaded(
 
 def test_a_quantised_directory_samples_and_learns(tmp_path: Path) -> None:
     path = write_directory(tmp_path / "model", SHAPES["llama"])
-    policy = TorchPolicy(opening(path, lora=LoraSettings(rank=4, alpha=8.0), quantise="q4_k"), device="cpu")
-    assert policy.place.weights == "q4_k"
-    group = own_group(policy, PROMPT)
-    # Sampler and learner are the same quantised model.
-    assert policy.update([group], STRONG).mismatch_kl < 1e-7
-    policy.close()
+    with closing(TorchPolicy(opening(path, lora=LoraSettings(rank=4, alpha=8.0), quantise="q4_k"), "cpu")) as policy:
+        assert policy.place.weights == "q4_k"
+        # Sampler and learner are the same quantised model.
+        assert policy.update([own_group(policy, PROMPT)], STRONG).mismatch_kl < 1e-7
 
 
 @pytest.mark.parametrize("name", ["llama", "llama-gqa", "gemma3"])
 def test_tables_in_bfloat16_compute_what_float32_ones_of_the_same_values_do(
-    headers: dict[str, GgufHeader], name: str, monkeypatch: pytest.MonkeyPatch
+    headers: Headers, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packed, "PART_WEIGHTS", 100 * SHAPES[name].width)
     ids, results = torch.tensor([list(b"What is 3 + 4?")]), []
     for narrow in (False, True):
         model = load_base(headers[name])
-        tables = (model.get_input_embeddings(), model.lm_head)
-        for table in tables:
+        for table in (model.get_input_embeddings(), model.lm_head):
             if narrow:
                 packed.narrow_table(table)
                 assert table.weight.dtype == torch.bfloat16
             else:
                 table.weight.data = table.weight.bfloat16().float()
-        states = tables[0](ids).requires_grad_()
+        states = model.get_input_embeddings()(ids).requires_grad_()
         logits = model.lm_head(model.model(inputs_embeds=states).last_hidden_state)
         assert logits.dtype == states.dtype == torch.float32
         logits.square().sum().backward()

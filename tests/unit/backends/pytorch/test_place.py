@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.common.policy import BasePolicy
 from sapo_edge.backends.llama import backend as llama_backend
 from sapo_edge.backends.machine.host import multiplies_bfloat16, this_host
-from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
+from sapo_edge.backends.model.gguf_header import read_header
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch import backend as torch_backend
 from sapo_edge.backends.pytorch import place as torch_place
@@ -30,7 +31,8 @@ from sapo_edge.backends.pytorch.runtime import choose_place
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.policy import PUBLISHED, LoraSettings, UpdateSettings
 from tests.contract.training import STRONG, own_group
-from tests.models import encode_text, opening, question
+from tests.models import Headers, Models, encode_text, opening, question
+from tests.unit.backends.fresh import python
 from tests.unit.backends.pytorch.test_update import STILL, Recorder
 
 SMALL = ModelShape(576, 30, 1536, 9, 3, 64, 49152, 8192, True)
@@ -79,9 +81,8 @@ def test_the_format_follows_the_gpus_room_and_what_it_multiplies(
     [(14, False, r"14\.0 GB free", "pip install 'bitsandbytes>="), (4, True, "in 4 bits", "smaller model")],
 )
 def test_a_model_too_large_for_a_gpu_is_an_error(gigabytes: int, four_bits: bool, problem: str, remedy: str) -> None:
-    with pytest.raises(ModelError, match=problem) as caught:
+    with pytest.raises(ModelError, match=f"{problem}.*; .*{remedy}"):
         gpu_place(LARGE, "cuda", "RTX", gigabytes * 1_000_000_000, four_bits=four_bits)
-    assert remedy in caught.value.remedy
 
 
 def test_a_gpu_with_less_room_uses_smaller_packs() -> None:
@@ -117,24 +118,20 @@ def test_a_place_on_a_gpu_follows_its_capability(
 
 
 def test_a_gpu_that_torch_has_no_code_for_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ones(*_arguments: object, **_options: object) -> torch.Tensor:
-        raise RuntimeError("CUDA error: no kernel image is available for execution on the device\nCompile with ...")
-
-    monkeypatch.setattr(torch, "ones", ones)
+    error = RuntimeError("CUDA error: no kernel image is available for execution on the device\nCompile with ...")
+    monkeypatch.setattr(torch, "ones", Mock(side_effect=error))
     with pytest.raises(BackendError, match=r"no kernel image.*; .*built for it"):
         choose_place(SMALL, "cuda")
 
 
 def test_free_memory_of_a_gpu_whose_driver_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_device: object) -> tuple[int, int]:
-        raise RuntimeError("The device doesn't support querying the available free memory.")
-
+    refusal = RuntimeError("The device doesn't support querying the available free memory.")
     monkeypatch.setattr(torch.xpu, "memory_reserved", lambda _device: 300)
     monkeypatch.setattr(torch.xpu, "memory_allocated", lambda _device: 100)
     monkeypatch.setattr(torch.xpu, "get_device_properties", lambda _device: SimpleNamespace(total_memory=1000))
     monkeypatch.setattr(torch.xpu, "mem_get_info", lambda _device: (500, 1000), raising=False)
     assert runtime.free_memory("xpu") == 700
-    monkeypatch.setattr(torch.xpu, "mem_get_info", refuse)
+    monkeypatch.setattr(torch.xpu, "mem_get_info", Mock(side_effect=refusal))
     assert runtime.free_memory("xpu") == 900
     monkeypatch.delattr(torch.xpu, "mem_get_info")
     assert runtime.free_memory("xpu") == 900
@@ -167,7 +164,7 @@ def test_a_device_that_torch_lacks_is_an_error() -> None:
     assert choose_place(SMALL, "cpu") == CPU
 
 
-def test_four_bits_need_bitsandbytes(headers: dict[str, GgufHeader]) -> None:
+def test_four_bits_need_bitsandbytes(headers: Headers) -> None:
     try:
         import bitsandbytes  # noqa: F401
     except ImportError:
@@ -177,7 +174,7 @@ def test_four_bits_need_bitsandbytes(headers: dict[str, GgufHeader]) -> None:
         assert "FourBitLinear" in repr(load_base(headers["llama"], replace(CPU, weights="nf4")))
 
 
-def test_only_the_linear_layers_of_blocks_are_narrow_and_move_little(headers: dict[str, GgufHeader]) -> None:
+def test_only_the_linear_layers_of_blocks_are_narrow_and_move_little(headers: Headers) -> None:
     model = add_adapter(load_base(headers["qwen2"], NARROW), LoraSettings(rank=4), "tiny")
     for name, parameter in model.named_parameters():
         narrow = "base_layer.weight" in name
@@ -192,7 +189,7 @@ def test_only_the_linear_layers_of_blocks_are_narrow_and_move_little(headers: di
 
 
 @pytest.mark.parametrize(("device", "weights"), [("cpu", "bfloat16"), ("cpu", "nf4"), ("cuda", "bfloat16")])
-def test_a_narrow_model_samples_and_learns(models: dict[str, Path], tmp_path: Path, device: str, weights: str) -> None:
+def test_a_narrow_model_samples_and_learns(models: Models, tmp_path: Path, device: str, weights: str) -> None:
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("torch has no CUDA device here")
     if weights == "nf4":
@@ -217,15 +214,12 @@ def test_a_narrow_model_samples_and_learns(models: dict[str, Path], tmp_path: Pa
         assert wide.update([again], UpdateSettings(learning_rate=0.0)).mismatch_kl < 1e-2
 
 
-def test_a_gradient_through_narrow_weights_is_close_to_the_wide_one(
-    headers: dict[str, GgufHeader], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gradients_of_narrow_weights_are_close_to_wide_ones(headers: Headers, monkeypatch: pytest.MonkeyPatch) -> None:
     # The rule for external tokens multiplies by their probabilities, and so by their rounding.
     settings, gradients = replace(STILL, external_rule=PUBLISHED), []
     for place in (CPU, NARROW):
-        recorder = Recorder(headers["llama-gqa"], monkeypatch, place)
-        recorder.update(settings)
-        gradients.append(np.concatenate([array.flatten() for array in recorder.gradients[0].values()]))
+        gradient = Recorder(headers["llama-gqa"], monkeypatch, place).update(settings)
+        gradients.append(np.concatenate([array.flatten() for array in gradient.values()]))
     wide, narrow = gradients
     assert np.dot(wide, narrow) / np.linalg.norm(wide) / np.linalg.norm(narrow) > 0.999
 
@@ -243,7 +237,7 @@ def test_a_processor_that_multiplies_bfloat16_is_known_by_its_flags(flags: str, 
 
 @pytest.mark.parametrize("fastest", ["bfloat16", "float32"])
 def test_a_place_and_its_estimate_follow_the_format_of_products(
-    fastest: str, monkeypatch: pytest.MonkeyPatch, models: dict[str, Path], tmp_path: Path
+    fastest: str, monkeypatch: pytest.MonkeyPatch, models: Models, tmp_path: Path
 ) -> None:
     # A directory's matrices stay in 4 bits; a model that is not quantised is half as large in bfloat16.
     places = [torch_place.cpu_place(Products(fastest), quantise) for quantise in ("q4_k", "")]
@@ -258,21 +252,20 @@ def test_a_place_and_its_estimate_follow_the_format_of_products(
     assert policy.place.products == fastest and "the faster here" in policy.reasons[0]
 
 
-def test_a_cpu_with_room_takes_long_packs_and_keeps_their_memory(models: dict[str, Path], tmp_path: Path) -> None:
+def test_a_cpu_with_room_takes_long_packs_and_keeps_their_memory(models: Models, tmp_path: Path) -> None:
     places, estimates = [], []
     for memory in (10_000_000_000, 1_000_000):
         size = RoundShape(16, 8, 2, 60, 20, memory=memory)
-        policy = TorchPolicy(opening(models["llama"], tmp_path / str(memory), size=size), device="cpu")
-        places.append((policy.place.pack_tokens, policy.place.keeps_freed))
-        assert policy.learner is not None and policy.learner.pack_tokens == policy.place.pack_tokens
-        assert policy.memory_estimate(8, 2, 60, 20) == torch_backend.estimate(models["llama"], size)
-        estimates.append(policy.memory_estimate(8, 2, 60, 20).activations)
-        policy.close()
+        with closing(TorchPolicy(opening(models["llama"], tmp_path / str(memory), size=size), "cpu")) as policy:
+            places.append((policy.place.pack_tokens, policy.place.keeps_freed))
+            assert policy.learner is not None and policy.learner.pack_tokens == policy.place.pack_tokens
+            estimates.append(policy.memory_estimate(8, 2, 60, 20))
+            assert estimates[-1] == torch_backend.estimate(models["llama"], size)
     assert places == [(torch_place.ROOMY_TOKENS, True), (torch_place.PACK_TOKENS, False)]
-    assert estimates[0] > estimates[1]
+    assert estimates[0].activations > estimates[1].activations
 
 
-def test_the_shape_knows_every_weight(headers: dict[str, GgufHeader]) -> None:
+def test_the_shape_knows_every_weight(headers: Headers) -> None:
     for name, header in headers.items():
         shape, model = ModelShape.of_gguf(header), load_base(header)
         linear = sum(p.numel() for n, p in model.model.layers.named_parameters() if n.endswith("proj.weight"))
@@ -291,25 +284,20 @@ def test_the_fastest_device_is_chosen(device: str, monkeypatch: pytest.MonkeyPat
     assert runtime.best_device() == device
 
 
-def numpy_without_memory(*_arguments: object, **_options: object) -> None:
-    np.empty(1 << 60, np.uint8)
-
-
 def allocate_a_petabyte(*_arguments: object, **_options: object) -> None:
     torch.empty(1 << 50, dtype=torch.uint8)
 
 
 @pytest.mark.parametrize("backend", [torch_backend, llama_backend])
 def test_a_full_memory_is_an_error_with_a_remedy(
-    backend: ModuleType, models: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: ModuleType, models: Models, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch_backend, "this_host", lambda: replace(this_host(), nvidia=lambda: None))
     options = opening(models["llama"], tmp_path, lora=LoraSettings(rank=4))
     policy: BasePolicy = backend.open_policy(options)
     group = own_group(policy, PROMPT)
-    learner = policy.learner
-    for full in (allocate_a_petabyte, numpy_without_memory):
-        monkeypatch.setattr(learner, "_hidden", full)
+    for full in (allocate_a_petabyte, lambda *_, **__: np.empty(1 << 60, np.uint8)):
+        monkeypatch.setattr(policy.learner, "_hidden", full)
         with pytest.raises(ModelError, match=r"this machine's memory is full.*; .*fewer or shorter answers"):
             policy.update([group], STRONG)
     policy.close()
@@ -334,9 +322,7 @@ class FakeLinear4bit(torch.nn.Linear):
         return torch.nn.functional.linear(x.bfloat16(), weight, bias).to(x.dtype)
 
 
-def test_large_biases_do_not_swallow_products_in_four_bits(
-    headers: dict[str, GgufHeader], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_biases_do_not_swallow_products_in_four_bits(headers: Headers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bitsandbytes", SimpleNamespace())
     monkeypatch.setitem(sys.modules, "bitsandbytes.nn", SimpleNamespace(Linear4bit=FakeLinear4bit))
     model = load_base(headers["qwen2"], replace(CPU, weights="nf4"))
@@ -354,6 +340,4 @@ def test_large_biases_do_not_swallow_products_in_four_bits(
 @pytest.mark.skipif(not multiplies_bfloat16(), reason="oneDNN compiles nothing for these products")
 def test_products_of_ever_new_shapes_take_no_more_memory() -> None:
     """Updates have a different number of tokens each: a node must not grow by them for hours."""
-    command = [sys.executable, "-c", MANY_SHAPES]
-    grown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
-    assert int(grown) < 10e6, "60 MB without a bound"
+    assert int(python(MANY_SHAPES)) < 10e6, "60 MB without a bound"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -28,12 +27,14 @@ from sapo_edge.backends.pytorch.sampler import draw
 from sapo_edge.backends.pytorch.steps import Network, Record, StepCache, Steps, cuda_recorder
 from sapo_edge.errors import Cancelled, ModelError
 from sapo_edge.policy import LoraSettings, Message, Sample
-from tests.contract.training import STRONG, Looks, own_group
-from tests.models import opening, question
+from tests.contract.conftest import calls_of
+from tests.contract.training import STRONG, Looks, flatten, own_group
+from tests.models import Models, opening, question
 
 SYSTEM = Message("system", "Answer in tags.")
 PROMPTS = [(SYSTEM, *question(text)) for text in ("What is 3 + 4?", "Spell cat backward.", "x")]
 RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
+Make = Callable[..., TorchPolicy]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.6, 1.0, 1.5])
@@ -48,7 +49,7 @@ def test_draws_are_the_same_as_in_numpy(temperature: float) -> None:
     assert np.abs(logprobs.numpy() - expected).max() < 1e-5
 
 
-def test_a_greedy_answer_has_no_random_stream(make: Callable[..., TorchPolicy]) -> None:
+def test_a_greedy_answer_has_no_random_stream(make: Make) -> None:
     vocabulary = make().vocabulary
     greedy, drawn = (AnswerInProgress(Request((), 1, 5, heat, 7, b""), vocabulary, 2, 3) for heat in (0.0, 1.0))
     assert not greedy.uniforms.any() and (drawn.uniforms == categorical.uniforms(7, 2, 3, 5)).all()
@@ -56,30 +57,22 @@ def test_a_greedy_answer_has_no_random_stream(make: Callable[..., TorchPolicy]) 
 
 @pytest.mark.parametrize("model", ["llama-gqa", "gemma3"])
 def test_what_tokens_see_is_worked_out_once_a_step_for_all_layers_alike(
-    models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, model: str
+    models: Models, monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
-    policy = TorchPolicy(opening(models[model], lora=RANK), place=CPU)
     windows: list[int | None] = []
-    steps = 0
-    work_out, compute = CachedAttention._sight, Steps._compute
+    steps, work_out = calls_of(Steps, "_compute", monkeypatch), CachedAttention._sight
 
     def count_sights(self: CachedAttention, count: int, window: int | None, each: int) -> object:
         windows.append(window)
         return work_out(self, count, window, each)
 
-    def count_steps(self: Steps, *arguments: Any) -> torch.Tensor:
-        nonlocal steps
-        steps += 1
-        return compute(self, *arguments)
-
     monkeypatch.setattr(CachedAttention, "_sight", count_sights)
-    monkeypatch.setattr(Steps, "_compute", count_steps)
-    policy.generate(PROMPTS, 2, 4, 1.0, 0)
-    assert steps > 3 and set(Counter(windows).values()) == {steps}
-    policy.close()
+    with closing(TorchPolicy(opening(models[model], lora=RANK), place=CPU)) as policy:
+        policy.generate(PROMPTS, 2, 4, 1.0, 0)
+    assert len(steps) > 3 and set(Counter(windows).values()) == {len(steps)}
 
 
-def test_without_a_gradient_the_layers_compute_the_same_bits(make: Callable[..., TorchPolicy]) -> None:
+def test_without_a_gradient_the_layers_compute_the_same_bits(make: Make) -> None:
     policy = make()
     policy.update([own_group(policy, PROMPTS[0], 0)], STRONG)
     ids = torch.tensor([[5, 3, 200, 7]])
@@ -109,27 +102,24 @@ class Recorder:
 
 
 @pytest.fixture
-def make(models: dict[str, Path]) -> Iterator[Callable[..., TorchPolicy]]:
+def make(models: Models) -> Iterator[Make]:
     """Policies whose steps are recorded by a given recorder."""
-    policies: list[TorchPolicy] = []
+    with ExitStack() as made:
 
-    def make_policy(record: Record | None = None) -> TorchPolicy:
-        place = replace(CPU, graphs=record is not None)
-        policy = TorchPolicy(opening(models["llama-gqa"], lora=RANK), place=place)
-        policies.append(policy)
-        if record is not None:
-            network = Network.of(policy._model, place.products)
-            policy._sampler.step_cache = StepCache(network, policy.shape, place, lambda: record)
-        return policy
+        def make_policy(record: Record | None = None) -> TorchPolicy:
+            place = replace(CPU, graphs=record is not None)
+            policy = made.enter_context(closing(TorchPolicy(opening(models["llama-gqa"], lora=RANK), place=place)))
+            if record is not None:
+                network = Network.of(policy._model, place.products)
+                policy._sampler.step_cache = StepCache(network, policy.shape, place, lambda: record)
+            return policy
 
-    yield make_policy
-    for policy in policies:
-        policy.close()
+        yield make_policy
 
 
 def assert_alike(first: list[list[Sample]], second: list[list[Sample]]) -> None:
     """The same answers; the order of sums may differ."""
-    for left, right in zip((s for group in first for s in group), (s for group in second for s in group), strict=True):
+    for left, right in zip(flatten(first), flatten(second), strict=True):
         assert left.token_ids == right.token_ids
         assert np.abs(np.subtract(left.logprobs, right.logprobs)).max() < 1e-4
 
@@ -154,14 +144,13 @@ class Inputs(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
 
-def test_what_a_recording_reads_is_never_freed(make: Callable[..., TorchPolicy]) -> None:
+def test_what_a_recording_reads_is_never_freed(make: Make) -> None:
     """CUDA replays a step on the memory that it had, whatever is there by then."""
     inputs = Inputs()
 
     def record(work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
         with inputs:
-            result = work()
-        return lambda: None, result
+            return lambda: None, work()
 
     policy = make(record)
     steps = policy._sampler.step_cache.prepare(4, 64, 0, use_adapter=False)
@@ -172,7 +161,7 @@ def test_what_a_recording_reads_is_never_freed(make: Callable[..., TorchPolicy])
     assert len(inputs.read) > 10 and not freed
 
 
-def test_recorded_steps_give_the_same_answers_and_are_used_again(make: Callable[..., TorchPolicy]) -> None:
+def test_recorded_steps_give_the_same_answers_and_are_used_again(make: Make) -> None:
     plain, recorder = make(), Recorder()
     recorded = make(recorder)
     for seed in range(2):
@@ -188,29 +177,19 @@ def test_recorded_steps_give_the_same_answers_and_are_used_again(make: Callable[
 
 def test_recordings_of_a_pair_of_caches_share_a_pool_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each with a pool of its own would hold what a step computes."""
-    pools: list[int] = []
-
-    @contextmanager
-    def graph(_graph: object, pool: int) -> Iterator[None]:
-        pools.append(pool)
-        yield
-
-    handles = iter(range(9))
-    fakes = {
-        "graph_pool_handle": lambda: next(handles), "synchronize": lambda: None, "graph": graph,
-        "current_stream": MagicMock, "stream": lambda _: nullcontext(), "CUDAGraph": MagicMock,
-    }  # fmt: skip
-    for name, fake in fakes.items():
-        monkeypatch.setattr(torch.cuda, name, fake)
+    cuda = MagicMock()
+    cuda.graph_pool_handle.side_effect = range(9)
+    for name in ("graph_pool_handle", "synchronize", "graph", "current_stream", "stream", "CUDAGraph"):
+        monkeypatch.setattr(torch.cuda, name, getattr(cuda, name))
     monkeypatch.setattr(steps, "_side_stream", MagicMock)
     first, second = cuda_recorder(), cuda_recorder()
     for record in (first, first, second):
         record(lambda: torch.zeros(1))
-    assert pools == [0, 0, 1]
+    assert [call.kwargs["pool"] for call in cuda.graph.call_args_list] == [0, 0, 1]
 
 
 def test_a_full_memory_makes_fewer_answers_at_a_time(
-    make: Callable[..., TorchPolicy], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain, full = make(), make(Recorder())
     original, limits = Steps.step, [5]
@@ -231,7 +210,7 @@ def test_a_full_memory_makes_fewer_answers_at_a_time(
         full.generate(PROMPTS, 5, 16, 1.0, 0)
 
 
-def test_recordings_use_the_updated_adapter(make: Callable[..., TorchPolicy]) -> None:
+def test_recordings_use_the_updated_adapter(make: Make) -> None:
     plain, recorded = make(), make(Recorder())
     for policy in (plain, recorded):
         before = policy.generate(PROMPTS, 4, 16, 1.0, 0)
@@ -242,18 +221,17 @@ def test_recordings_use_the_updated_adapter(make: Callable[..., TorchPolicy]) ->
     assert_alike(recorded.generate(PROMPTS, 4, 16, 1.0, 0), plain.generate(PROMPTS, 4, 16, 1.0, 0))
 
 
-def test_sampling_can_be_cancelled_in_the_middle_of_a_prompt(make: Callable[..., TorchPolicy]) -> None:
-    policy, looks = make(), Looks()
+def test_sampling_can_be_cancelled_in_the_middle_of_a_prompt(make: Make) -> None:
+    policy, looks, passes = make(), Looks(), 2
     expected = policy.generate(PROMPTS[:2], 1, 1, 1.0, seed=1, handle=looks)
-    layers, passes = policy.shape.layers, 2
-    assert looks.count >= passes * layers, "in each layer, for the common prefix and for the prompts"
+    assert looks.count >= passes * policy.shape.layers, "in each layer, for the common prefix and for the prompts"
     for cancel_at in range(1, looks.count + 1):
         with pytest.raises(Cancelled):
             policy.generate(PROMPTS[:2], 1, 1, 1.0, seed=1, handle=Looks(cancel_at))
     assert policy.generate(PROMPTS[:2], 1, 1, 1.0, seed=1) == expected
 
 
-def test_longer_prompts_get_larger_caches(make: Callable[..., TorchPolicy]) -> None:
+def test_longer_prompts_get_larger_caches(make: Make) -> None:
     plain, recorded = make(), make(Recorder())
     for length in (1, 30, 3):
         prompts = [(SYSTEM, *question(f"{index} " * length)) for index in range(3)]
@@ -273,7 +251,7 @@ def refuse(_work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch
     ],
 )
 def test_a_recording_that_fails_or_differs_turns_recording_off(
-    make: Callable[..., TorchPolicy], record: Record, reason: str, caplog: pytest.LogCaptureFixture
+    make: Make, record: Record, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain, recorded = make(), make(record)
     assert_alike(recorded.generate(PROMPTS, 4, 16, 1.0, 0), plain.generate(PROMPTS, 4, 16, 1.0, 0))

@@ -18,17 +18,17 @@ from sapo_edge.backends.pytorch.attention import PackAttention
 from sapo_edge.backends.pytorch.learner import TorchLearner
 from sapo_edge.backends.pytorch.place import CPU, PACK_TOKENS, Place
 from sapo_edge.backends.pytorch.runtime import reproducible
-from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings, UpdateStatistics
+from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings
 from tests.contract.formula import Gradients, distance
-from tests.models import SHAPES
+from tests.models import SHAPES, Headers
 
 SETTINGS = UpdateSettings(learning_rate=1e-2, warmup=1, temperature=0.8, max_gradient_norm=1e9)
 STILL = replace(SETTINGS, learning_rate=0.0)
 
 
-def make_groups(seed: int = 0) -> list[EncodedGroup]:
+def make_groups() -> list[EncodedGroup]:
     """Two groups with a signal and one without, of own and external answers; the sampler is off by up to one nat."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
 
     def answer(advantage: float, own: bool) -> EncodedAnswer:
         ids = tuple(int(i) for i in generator.integers(0, 256, generator.integers(1, 9)))
@@ -42,8 +42,16 @@ def make_groups(seed: int = 0) -> list[EncodedGroup]:
     return [group(5, (1.2, -0.7, 0.0, -0.5)), group(3, (0.0, 0.0)), group(9, (-1.0, 0.4, 0.6))]
 
 
+def group_of_eight(prompt: tuple[int, ...], answer: tuple[int, ...]) -> EncodedGroup:
+    answers = tuple(EncodedAnswer(answer, 1.0 - 2.0 * (index % 2), None) for index in range(8))
+    return EncodedGroup(prompt, answers)
+
+
+GROUPS = make_groups()
+
+
 class Recorder:
-    """A learner with a random adapter whose gradient is kept before each step."""
+    """A learner with a random adapter, whose updates show their gradients."""
 
     def __init__(self, header: GgufHeader, monkeypatch: pytest.MonkeyPatch, place: Place = CPU) -> None:
         self.learner = TorchLearner(header, LoraSettings(rank=4, alpha=8.0), 2, place)
@@ -51,23 +59,26 @@ class Recorder:
         for parameter in self.learner.parameters.values():
             with torch.no_grad():
                 parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
-        self.gradients: list[Gradients] = []
+        self._gradients: list[Gradients] = []
         step: Callable[..., float] = self.learner._step
 
         def record(*arguments: object) -> float:
-            self.gradients.append(
-                {n: p.grad.numpy().copy() for n, p in self.learner.parameters.items() if p.grad is not None}
-            )
+            parameters = self.learner.parameters.items()
+            self._gradients.append({n: p.grad.numpy().copy() for n, p in parameters if p.grad is not None})
             return step(*arguments)
 
         monkeypatch.setattr(self.learner, "_step", record)
 
-    def update(self, settings: UpdateSettings = STILL) -> UpdateStatistics:
-        return self.learner.update(make_groups(), settings, CallHandle())
+    def update(self, settings: UpdateSettings = STILL, groups: Sequence[EncodedGroup] = GROUPS) -> Gradients:
+        """The gradient of an update of one step."""
+        assert self.learner.update(groups, settings, CallHandle()).steps == 1
+        (gradient,) = self._gradients
+        self._gradients.clear()
+        return gradient
 
 
 @pytest.fixture
-def recorder(headers: dict[str, GgufHeader], monkeypatch: pytest.MonkeyPatch) -> Recorder:
+def recorder(headers: Headers, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     return Recorder(headers["llama-gqa"], monkeypatch)
 
 
@@ -89,10 +100,9 @@ def test_the_number_of_threads_follows_the_machines_load_in_the_midst_of_an_upda
 
 @pytest.mark.parametrize("place", [replace(CPU, logit_rows=3), replace(CPU, checkpointed_tokens=0)])
 def test_saving_memory_changes_nothing(recorder: Recorder, place: Place) -> None:
-    recorder.update()
+    usual = recorder.update()
     recorder.learner.place = place
-    recorder.update()
-    assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-5
+    assert distance(recorder.update(), usual) < 1e-5
 
 
 def bytes_kept(compute: Callable[[], torch.Tensor]) -> int:
@@ -110,16 +120,14 @@ def bytes_kept(compute: Callable[[], torch.Tensor]) -> int:
 
 
 def test_a_long_pack_keeps_only_what_goes_into_its_layers(recorder: Recorder) -> None:
-    layout, frozen = pack(make_groups()), 4 * recorder.learner.trunk.embed_tokens.weight.numel()
+    layout, frozen = pack(GROUPS), 4 * recorder.learner.trunk.embed_tokens.weight.numel()
     inputs = len(layout.token_ids) * 64 * 4
     assert bytes_kept(lambda: recorder.learner._hidden(layout)) > 20 * inputs
     recorder.learner.place = replace(CPU, checkpointed_tokens=0)
     assert bytes_kept(lambda: recorder.learner._hidden(layout)) < 6 * inputs + frozen
 
 
-def test_the_attention_of_a_gpu_keeps_no_copies_of_a_prompt(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_attention_of_a_gpu_keeps_no_copy_of_a_prompt(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     """The GPU's way, on a CPU: it repeats keys and values for each branch, and computes them again for the gradient."""
 
     class OnGpu(PackAttention):
@@ -127,12 +135,10 @@ def test_the_attention_of_a_gpu_keeps_no_copies_of_a_prompt(
             super().__init__(in_few_segments(layout), *arguments)
             self._on_cpu = False
 
-    recorder.update()
+    usual = recorder.update()
     monkeypatch.setattr(learner_module, "PackAttention", OnGpu)
-    recorder.update()
-    assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-5
-    answers = tuple(EncodedAnswer((1, 2, 3, 4), 1.0 - 2.0 * (index % 2), None) for index in range(8))
-    layout = pack([EncodedGroup((5,) * 400, answers)])
+    assert distance(recorder.update(), usual) < 1e-5
+    layout = pack([group_of_eight((5,) * 400, (1, 2, 3, 4))])
     recorder.learner.place = replace(CPU, checkpointed_tokens=1 << 20)
     kept = bytes_kept(lambda: recorder.learner._hidden(layout))
     shape = SHAPES["llama-gqa"]
@@ -157,31 +163,23 @@ def limit_memory(learner: TorchLearner, monkeypatch: pytest.MonkeyPatch, tokens:
 
 
 def test_a_full_memory_makes_packs_smaller(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder.update()
-    learner = recorder.learner
+    usual, learner = recorder.update(), recorder.learner
     monkeypatch.setattr(learner_module, "PACK_TOKENS", 8)
-    sizes = limit_memory(learner, monkeypatch, 21)
-    before = learner.steps
-    assert recorder.update().steps == 1 and learner.steps == before + 1
-    assert sizes[0] > 21 >= max(sizes[-2:]) and learner.pack_tokens < 256
-    assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-5
+    sizes, before = limit_memory(learner, monkeypatch, 21), learner.steps
+    assert distance(recorder.update(), usual) < 1e-5
+    assert sizes[0] > 21 >= max(sizes[-2:]) and learner.pack_tokens < 256 and learner.steps == before + 1
     limit_memory(learner, monkeypatch, 0)
     with pytest.raises(torch.OutOfMemoryError):
         recorder.update()
 
 
-def test_a_full_memory_splits_groups_where_packs_are_small_already(
-    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    learner = recorder.learner
-    learner.pack_tokens = PACK_TOKENS
-    answers = tuple(EncodedAnswer((*range(60),), 1.0 - 2.0 * (index % 2), None) for index in range(8))
-    groups = [EncodedGroup((5,) * 20, answers)]
-    learner.update(groups, STILL, CallHandle())
-    sizes = limit_memory(learner, monkeypatch, PACK_TOKENS)
-    learner.update(groups, STILL, CallHandle())
+def test_a_full_memory_splits_groups_where_packs_are_small(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder.learner.pack_tokens = PACK_TOKENS
+    groups = [group_of_eight((5,) * 20, (*range(60),))]
+    whole = recorder.update(groups=groups)
+    sizes = limit_memory(recorder.learner, monkeypatch, PACK_TOKENS)
+    assert distance(recorder.update(groups=groups), whole) < 1e-5
     assert sizes[0] > PACK_TOKENS >= max(sizes[1:])
-    assert distance(recorder.gradients[1], recorder.gradients[0]) < 1e-5
 
 
 def test_an_operation_without_an_order_of_sums_ends_repeatability_and_not_learning(
@@ -198,7 +196,7 @@ def test_an_operation_without_an_order_of_sums_ends_repeatability_and_not_learni
 
     monkeypatch.setattr(learner_module, "reproducible", reproducible)
     for _ in range(2):
-        assert recorder.update(SETTINGS).steps == 1
+        recorder.update(SETTINGS)
     assert strict == [True, False, False] and "may differ" in caplog.text
 
 
