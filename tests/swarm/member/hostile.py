@@ -403,7 +403,7 @@ async def replay(hostile: Hostile, records: list[list[str]], own: int, times: in
 async def false_rollouts(hostile: Hostile, honest: str) -> None:
     """Forged rollouts, each kind under its own identity."""
 
-    def changed(count: int, maker: Hostile = hostile, **changes: str) -> Act:
+    def changed(count: int, maker: Hostile = hostile, **changes: Any) -> Act:
         async def way(peer: Neighbour) -> None:
             for number in range(count):
                 await peer.gossip(hostile.payload(maker.record(peer.identity, number, **changes)))
