@@ -84,8 +84,11 @@ def parse_code(text: str) -> Code:
 
 
 def _whole_word(typed: str) -> str:
+    remedy = _ASK
     if len(typed) >= ENOUGH_LETTERS:
         for word in word_list():
             if word.startswith(typed):
                 return word
-    raise ConfigError(f"no code has the word {printable(typed)}", did_you_mean(typed, word_list(), _ASK))
+            if word.startswith(typed[:ENOUGH_LETTERS]):
+                remedy = f"did you mean {word}?"
+    raise ConfigError(f"no code has the word {printable(typed)}", did_you_mean(typed, word_list(), remedy))

@@ -84,6 +84,7 @@ def test_a_mistyped_letter_never_makes_another_word(word: str, data: st.DataObje
     ("text", "part"),
     [
         ("7-gutar-revolver", "no code has the word gutar; did you mean guitar?"),
+        ("7-alfbalfa-revolver", "no code has the word alfbalfa; did you mean alfalfa?"),
         ("7-gu-revolver", "no code has the word gu; "),
         ("7-guitar", "has 1 word instead of 2"),
         ("7-guitar-revolver-guitar", "has 3 words instead of 2"),
@@ -187,7 +188,9 @@ SMALL = [b"A" + bytes.fromhex(point) for point in ("01" + "00" * 31, "ec" + "ff"
 
 @fails_without("swarm/codes/handover.py", "if len(message) != HELLO_BYTES:")
 @fails_without("swarm/codes/handover.py", "except (SPAKEError, NotOnCurve, ValueError):", "except ZeroDivisionError:")
-@pytest.mark.parametrize("hello", [HELLO[:-1], HELLO + b"x", Joiner(CODE).guess(HELLO)[: handover.HELLO_BYTES], *SMALL])
+@pytest.mark.parametrize(
+    "hello", [HELLO[:-1], HELLO + b"x", Joiner(CODE).guess(HELLO)[: handover.HELLO_BYTES], *SMALL], ids=range(7)
+)
 def test_what_is_no_first_message_of_an_inviter_is_a_wrong_code(hello: bytes) -> None:
     with pytest.raises(WrongCodeError):
         Joiner(CODE).guess(hello)
