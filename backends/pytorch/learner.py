@@ -89,7 +89,7 @@ class TorchLearner(PackedLearner):
                 if not self._repeatable or "deterministic" not in str(error):
                     raise
                 self._repeatable = False
-                _LOGGER.warning("repeated updates may differ in the last bits here: %s", str(error).splitlines()[0])
+                _LOGGER.warning("repeated updates may differ in the last bits here: %s", str(error).partition("\n")[0])
             # Only here is what the failed pass had computed let go of.
             release_device_memory(self.place.device)
 

@@ -122,7 +122,7 @@ def _check(device: str) -> None:
         # Computed, because memory can be had also of a GPU that this torch has no code for.
         torch.ones(1, device=device).add_(1.0).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
+        reason = str(error).partition("\n")[0]
         raise BackendError(
             f"torch can't use the device {device} ({reason})", "install a torch that was built for it, or use the CPU"
         ) from error

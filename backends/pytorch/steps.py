@@ -173,7 +173,7 @@ class Steps:
             if not difference <= TOLERANCE * float(plain.abs().max()):
                 raise RuntimeError(f"its logits are off by {difference:.1e}")
         except (RuntimeError, AssertionError) as error:
-            self.trouble = f"decode steps are not recorded: {str(error).splitlines()[0]}"
+            self.trouble = "decode steps are not recorded: " + str(error).partition("\n")[0]
             self._record = None
             self._recordings.clear()
             return plain
