@@ -68,6 +68,7 @@ class LineProcess:
         assert self.process.stdin is not None and self.process.stdout is not None
         self._stdin, self._stdout = self.process.stdin, self.process.stdout
         self.lines: list[Line] = []
+        self.ended = False
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -77,6 +78,9 @@ class LineProcess:
             with self._changed:
                 self.lines.append(json.loads(line))
                 self._changed.notify_all()
+        with self._changed:
+            self.ended = True
+            self._changed.notify_all()
 
     def write_line(self, line: str) -> None:
         self._stdin.write(line + "\n")
