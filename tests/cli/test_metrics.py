@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from sapo_edge.errors import StateError
 from sapo_edge.library.metrics import REQUESTS_BURST, REQUESTS_PER_SECOND, serve_metrics
 from tests.cli.test_control_commands import STATUS
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -27,12 +28,6 @@ FULL = STATUS | {
     "version": "1", "name": "lynx", "tokens_per_second": 90.5, "informative_share": 0.25, "best": {"accuracy": 0.7},
     "memory": {"rss": 5},
 }  # fmt: skip
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager

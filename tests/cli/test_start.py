@@ -23,8 +23,9 @@ from sapo_edge.state.paths import Paths
 from tests.cli.conftest import Command, quick
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.cli.process import assert_refused
-from tests.cli.test_metrics import ask, free_port
+from tests.cli.test_metrics import ask
 from tests.fakes import log_line
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 DAY = 86_400

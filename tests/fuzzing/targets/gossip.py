@@ -23,14 +23,6 @@ from tests.swarm.host.victims import TOPIC, bare_host, frame, signed
 CONTENT = b"signed by a peer"
 
 
-class Stream(FakeStream):
-    """A neighbour's stream, which ends after its data."""
-
-    async def read(self, n: int | None = None) -> bytes:
-        assert n is not None and 0 < n <= MAX_RPC_BYTES
-        return await super().read(n)
-
-
 @cache
 def host() -> IHost:
     return bare_host()
@@ -52,7 +44,7 @@ async def read(content: bytes) -> None:
     gossip = Gossip(host(), TOPIC, take, lambda peer, offence: None, lambda peer: 0.0, Meter(0, 0, tally))
     router = gossip.router
     router.attach(gossip)
-    stream = Stream(FakeConnection(ONE), content)
+    stream = FakeStream(FakeConnection(ONE), content, most=MAX_RPC_BYTES)
     try:
         with trio.move_on_after(5.0) as scope:
             await gossip.stream_handler(cast(Any, stream))

@@ -25,14 +25,6 @@ from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
 PEER = ID.from_base58(ONE)
 
 
-class Stream(FakeStream):
-    """A stream that may be asked for any number of bytes up to the bound of an answer."""
-
-    async def read(self, n: int | None = None) -> bytes:
-        assert n is not None and 0 < n <= MAX_IDENTIFY_BYTES
-        return await super().read(n)
-
-
 class Host(FakeHost):
     """As much of a host as the exchange uses, with the library's store."""
 
@@ -41,7 +33,7 @@ class Host(FakeHost):
         super().__init__(connection)
         self.store = PeerStore()
         self.seen: list[Multiaddr] = []
-        self._stream = Stream(connection, answer)
+        self._stream = FakeStream(connection, answer, most=MAX_IDENTIFY_BYTES)
         self._observed_addr_manager = SimpleNamespace(record_observation=self._observe)
 
     def get_peerstore(self) -> PeerStore:
@@ -50,7 +42,7 @@ class Host(FakeHost):
     def get_transport_addrs(self) -> list[Multiaddr]:
         return []
 
-    async def new_stream(self, peer_id: ID, protocols: Any) -> Stream:
+    async def new_stream(self, peer_id: ID, protocols: Any) -> FakeStream:
         return self._stream
 
     def kept(self) -> tuple[list[str], list[Multiaddr]]:

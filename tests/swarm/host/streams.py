@@ -58,16 +58,23 @@ class FakeSocket:
 
 
 class FakeStream:
-    """A stream of a peer that has sent all of its data, or, with None, sends nothing; the peer may not read, either."""
+    """A stream of a peer that has sent all of its data, or, with None, sends nothing; the peer may not read, either.
 
-    def __init__(self, connection: FakeConnection, data: bytes | None, reads: bool = True) -> None:
+    `most` is the largest number of bytes that may be asked for at once.
+    """
+
+    def __init__(
+        self, connection: FakeConnection, data: bytes | None, reads: bool = True, most: int | None = None
+    ) -> None:
         self.muxed_conn = connection
         self.written = b""
         self.was_reset = False
         self.reads = reads
+        self.most = most
         self._data = data
 
     async def read(self, n: int | None = None) -> bytes:
+        assert self.most is None or (n is not None and 0 < n <= self.most)
         await trio.lowlevel.checkpoint()
         if self._data is None:
             await trio.sleep_forever()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable
 from typing import Any
@@ -20,11 +19,6 @@ from sapo_edge.tasks.source import TaskSource
 from tests.fakes import make_rollout
 
 IDENTITY = Identity(bytes([1]) * 32)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 def peer(number: int) -> str:

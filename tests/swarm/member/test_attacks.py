@@ -32,9 +32,10 @@ from sapo_edge.swarm.wire.record import RawRecord, sign_rollout
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.models import SHAPES, write_model
+from tests.ports import free_port
 from tests.swarm.lines import LineProcess
 from tests.swarm.member.hostile import HostilePeer, letters, plain_tasks
-from tests.swarm.member.members import free_port, make_member
+from tests.swarm.member.members import make_member
 from tests.swarm.namespaces import Namespaces, NotPermittedError, ip, name, permitted
 from tests.waiting import wait_until
 

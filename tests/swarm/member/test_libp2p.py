@@ -19,8 +19,8 @@ from sapo_edge.swarm.wire.messages import PIECE_BYTES
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.transport import SwarmError
 from tests.defences.defence import fails_without
+from tests.ports import free_port
 from tests.swarm.member.member_processes import MemberProcess
-from tests.swarm.member.members import free_port
 from tests.swarm.member.network_faults import trial
 from tests.swarm.namespaces import NotPermittedError
 
