@@ -47,6 +47,7 @@ async def test_a_screen_is_saved_as_text_and_as_a_picture_and_what_the_mouse_sel
     monkeypatch.setattr("sapo_edge.tui.app.user_downloads_path", lambda: folder)
     monkeypatch.setenv("HOME", str(tmp_path))
     async with following(launcher) as (pilot, app):
+        await until(pilot, lambda: "Is it working?" in picture(app))
         commands = {command.title: command for command in app.get_system_commands(app.screen)}
         commands["Save this screen as text"].callback()
         await until(pilot, lambda: f"saved as {tmp_path}" in notices(app))
