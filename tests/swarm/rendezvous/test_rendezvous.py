@@ -54,7 +54,8 @@ def test_a_key_is_of_one_day_and_of_one_swarm() -> None:
      '{"key": "00", "peers": [["1.2.3.4"]]}', '{"key": "00", "peers": [["1.2.3.4", 0]]}',
      '{"key": "00", "peers": [["1.2.3.4", 65536]]}', '{"key": "00", "peers": [["a.example", 80]]}',
      '{"nodes": [], "trouble": "bad"}', '{"nodes": [], "trouble": ["udp"]}',
-     '{"key": "00", "peers": [[7, 80]]}', '{"key": "00", "peers": [["1.2.3.4", true]]}', "[" * 8000, b"\xff"],
+     '{"key": "00", "peers": [[7, 80]]}', '{"key": "00", "peers": [["1.2.3.4", true]]}',
+     '{"key": "00", "peers": [["fe80::1%eth0", 80]]}', "[" * 8000, b"\xff"],
 )  # fmt: skip
 def test_a_line_that_is_not_valid_is_refused(line: str | bytes) -> None:
     with pytest.raises((ValueError, RecursionError)):
