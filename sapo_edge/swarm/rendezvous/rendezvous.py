@@ -393,7 +393,7 @@ class Rendezvous:
         data = json.dumps({"nodes": self.nodes}).encode()
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 2):
             try:
-                await trio.to_thread.run_sync(write_atomically, self._file, data)
+                await trio.to_thread.run_sync(write_atomically, self._file, data, abandon_on_cancel=True)
             except OSError:
                 self._tally.count("rendezvous files that were not written")
 
