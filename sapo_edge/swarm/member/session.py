@@ -257,13 +257,13 @@ class Session:
                 nursery.start_soon(self.puller.recent, peer, BACKFILL_ROLLOUTS)
 
     async def _respect_download_cap(self) -> None:
-        """Leave the topic while the cap is used up: neighbours then send no messages to this node."""
+        """Leave the topic while the cap is used up: neighbours then send no messages. Publishing still works."""
         bucket = self.meter.download
         if self.gossip.joined and bucket.exhausted():
             self.tally.count("left the topic: download cap")
-            await self.gossip.leave()
+            await self.gossip.unsubscribe(self.gossip.topic)
         elif not self.gossip.joined and bucket.level() > bucket.burst / 2:
-            await self.gossip.join()
+            await self.gossip.subscribe(self.gossip.topic)
 
     def _paused(self) -> tuple[str, ...]:
         upload = ("upload",) if self.meter.upload.exhausted() else ()
