@@ -91,7 +91,7 @@ def run_relay(
     """
     import trio
 
-    from sapo_edge.swarm.host.lean import be_lean
+    from sapo_edge.swarm.host.absent import be_lean
     from sapo_edge.swarm.host.logs import preserve_logging
     from sapo_edge.swarm.joining.identity import Identity
 
