@@ -248,8 +248,13 @@ def test_a_model_is_pulled_listed_shown_and_removed(hub: Hub, invoke: Invoke, tm
     assert any(row.endswith(f"  {FILE}") and " yes " in row for row in table)
     shown = invoke("models", "show", FILE, *home).out
     assert path in shown and "architecture llama" in shown and "context      2048 tokens" in shown
-    refused = invoke("models", "remove", FILE, typed="n\n")
-    assert refused.code == 0 and "nothing was removed" in refused.err and Path(path).exists()
+    # A manifest that is gone is no reason to list nothing, or to call a download failed.
+    invoke("config", "set", "manifest", "gone.toml", *home).ok()
+    for words in (("list",), ("show", FILE), ("pull", FILE)):
+        assert "tiny-Q8_0.gguf" in invoke("models", *words, *home).ok().out
+    for typed in ("n\n", None):
+        refused = invoke("models", "remove", FILE, typed=typed)
+        assert refused.code == 0 and "nothing was removed" in refused.err and Path(path).exists()
     assert invoke("models", "remove", FILE, "--yes").err.startswith(f"removed {FILE}: ") and not Path(path).exists()
     assert FILE not in invoke("models", "list", *home).out
 
