@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -57,24 +58,18 @@ def find(workspace: Workspace, *, as_json: bool) -> None:
                 told.add(found.manifest.digest)
                 narrate(f"found {found.manifest.name}")
 
-    async def main() -> bool:
-        """Look until the time is over or a signal comes; returns whether it was the time."""
-        is_over = False
-        async with trio.open_nursery() as nursery:
-            await nursery.start(until_signal, nursery.cancel_scope.cancel)
-            with trio.move_on_after(SECONDS):
-                await finder.run()
-            is_over = True
-            nursery.cancel_scope.cancel()
-        return is_over
+    async def look() -> None:
+        with trio.move_on_after(SECONDS):
+            await finder.run()
 
     finder = SwarmFinder(entry, known, _own_id(workspace), changed)
     narrate(f"asking BitTorrent's public table, and who is there, for {SECONDS:.0f} s; Ctrl-C shows what was found.")
     narrate("They see this machine's IP address.")
-    is_over = trio.run(main)
-    if is_over and not finder.rendezvous.is_heard:
-        what, remedy = TROUBLES[finder.rendezvous.trouble or "udp"]
-        raise SwarmError(f"strangers' swarms can't be found from here: {what}", remedy)
+    with suppress(KeyboardInterrupt):
+        trio.run(until_signal, look)
+        if not finder.rendezvous.is_heard:
+            what, remedy = TROUBLES[finder.rendezvous.trouble or "udp"]
+            raise SwarmError(f"strangers' swarms can't be found from here: {what}", remedy)
     if as_json:
         print_json(_record(workspace, finder))
     else:
