@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Train": {
-        "run": "run.run", "start": "start.start", "status": "control.status", "logs": "control.logs",
+        "run": "run.run", "start": "start.start", "status": "control.status", "logs": "logs.logs",
         "pause": "control.pause", "resume": "control.resume", "stop": "control.stop",
     },
     "Use what was learned": {
