@@ -64,7 +64,6 @@ Metadata = list[str]
 
 
 def main() -> None:
-    """Make the wheels that are named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*", choices=[*MAKERS, []])
     parser.add_argument("--to", type=Path, default=ROOT / "dist")

@@ -141,7 +141,6 @@ def _device_peak() -> int:
 
 
 def main() -> int:
-    """Run the benchmark on stdin; progress goes to stderr."""
     benchmark = Benchmark(**json.load(sys.stdin))
     try:
         figures = measure(benchmark, lambda text: print(text, file=sys.stderr, flush=True))

@@ -43,7 +43,12 @@ def web(port: Port = DEFAULT_PORT, home: Home = None) -> None:
     environment = {} if home is None else {HOME_VARIABLE: str(paths.home)}
     with _listen(port) as listening:
         server = PageServer(COMMAND, environment)
-        _print_address(server.token, listening.getsockname()[1])
+        bound = listening.getsockname()[1]
+        print(f"http://{HOST}:{bound}/{server.token}/", flush=True)
+        narrate(
+            "open this address in a browser on this machine; whoever has it controls the node. Ctrl-C ends it\n"
+            f"from another machine: ssh -L {bound}:{HOST}:{bound} THIS-MACHINE, then open the same address there"
+        )
         with contextlib.redirect_stdout(_Narration()):
             asyncio.run(_serve(server, listening))
 
@@ -75,14 +80,6 @@ async def _serve(server: PageServer, listening: socket.socket) -> None:
         narrate("closing the pages; the node keeps running")
     finally:
         await runner.cleanup()
-
-
-def _print_address(token: str, port: int) -> None:
-    print(f"http://{HOST}:{port}/{token}/", flush=True)
-    narrate(
-        "open this address in a browser on this machine; whoever has it controls the node. Ctrl-C ends it\n"
-        f"from another machine: ssh -L {port}:{HOST}:{port} THIS-MACHINE, then open the same address there"
-    )
 
 
 class _Narration(io.TextIOBase):
