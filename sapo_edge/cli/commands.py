@@ -46,9 +46,6 @@ class Commands(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         return _load(name)
 
-    def __contains__(self, name: object) -> bool:
-        return name in PLACES or name in FORMER
-
     def __iter__(self) -> Iterator[str]:
         return iter(PLACES)
 
