@@ -60,7 +60,8 @@ def accept(text: str, addresses: Sequence[str], at: Sequence[str], workspace: Wo
     options = _options(workspace)
     narrate(f"looking for the other side (at most {LOOK_SECONDS:.0f} s)")
     accept = partial(accept_invite, code, named, known, **options)
-    return trio.run(until_signal, accept, "stopped; nothing was joined")
+    line: str = trio.run(until_signal, accept, "stopped; nothing was joined")
+    return line
 
 
 def _options(workspace: Workspace) -> dict[str, Any]:

@@ -49,9 +49,11 @@ async def until_signal(function: Callable[[], Awaitable[T]], stopping: str = "")
         with trio.open_signal_receiver(*ending_signals()) as signals:
             task_status.started()
             async for _ in signals:
-                if stopping:
-                    narrate(stopping)
                 nursery.cancel_scope.cancel()
+                # The terminal may be closed.
+                with contextlib.suppress(OSError):
+                    if stopping:
+                        narrate(stopping)
 
     async with trio.open_nursery() as nursery:
         await nursery.start(watch)
