@@ -158,7 +158,7 @@ def join_swarm(
 @app.command()
 def leave(home: Home = None, json: Json = False) -> None:
     """Leave the swarm; the node works alone from then on."""
-    workspace = open_workspace(home)
+    workspace = open_workspace(home, needs_manifest=False)
     membership = workspace.membership
     if membership.alone:
         raise StateError("this node is in no swarm already", "join one with `sapo swarm join`, or work alone")

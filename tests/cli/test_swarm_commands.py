@@ -44,7 +44,9 @@ def test_an_invite_leads_from_one_home_to_another(invoke: Invoke, tmp_path: Path
     assert record["v"] == 1 and record["joined"] and key not in shown.out
     assert record["swarm"]["addresses"] == [HERE] and not record["swarm"]["manifest_known"]
     assert key in told.out and key not in made.out + joined.out + made.err + joined.err
+    invoke("config", "set", "manifest", "gone.toml", "--home", two).ok()
     left = invoke("swarm", "leave", "--home", two)
+    invoke("config", "set", "manifest", "--home", two).ok()
     assert left.out == "left own-sums\n" and "its key is removed" in left.err
     assert "works alone" in invoke("swarm", "show", "--home", two).out
     assert_refused(invoke("swarm", "leave", "--home", two), 1, "in no swarm already")
