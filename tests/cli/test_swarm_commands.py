@@ -104,8 +104,7 @@ def test_an_invite_can_be_pasted_in_pieces(invoke: Invoke, tmp_path: Path) -> No
     text = Swarm.of(STARTER, (HERE,)).to_line()
     assert invoke("swarm", "join", "--home", tmp_path, typed=f"{text[:80]}\n{text[80:]}\nmore\n").code == 0
     assert_refused(invoke("swarm", "join", "--home", tmp_path, typed="\n"), 2, "no invite is given; paste")
-    for wrong, part in ((text[:-1], "cut off"), (text.replace("starter", "stater"), "checksum is wrong")):
-        assert_refused(invoke("swarm", "join", wrong, "--home", tmp_path), 2, part, "ask for the line again")
+    assert_refused(invoke("swarm", "join", text[:-1], "--home", tmp_path), 2, "cut off", "ask for the line again")
 
 
 def test_checkpoints_of_another_manifest_are_kept(invoke: Invoke, tmp_path: Path) -> None:
