@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sapo_edge.cli import codes, finding
+from sapo_edge.cli import codes
+from sapo_edge.cli.finding import find
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import emit, print_json
 from sapo_edge.cli.workspace import open_workspace
@@ -69,11 +70,7 @@ def create(
     _print_next_step(workspace, "`sapo run` takes part; `sapo swarm invite` prints the invite for others")
 
 
-@app.command("find")
-def find_open(home: Home = None, json: Json = False) -> None:
-    """Find the open swarms that are alive, and the lines that join them."""
-    finding.find(open_workspace(home), as_json=json)
-
+app.command()(find)
 
 At = Annotated[
     list[str] | None,
