@@ -52,11 +52,8 @@ class SamplerRates:
 
 def remembered_rates(header: GgufHeader, cache: Path, products: str, *, disturbed: bool = False) -> SamplerRates | None:
     """What was measured of this model on this machine; `disturbed` as in `Measured.read`."""
-    record = _measured(header, cache, products).read(disturbed=disturbed)
-    try:
-        return None if record is None else SamplerRates(float(record[LLAMA]), float(record[TORCH]))
-    except (KeyError, TypeError, ValueError):
-        return None
+    measured = _measured(header, cache, products)
+    return measured.read(lambda record: SamplerRates(float(record[LLAMA]), float(record[TORCH])), disturbed=disturbed)
 
 
 def rates_here(model: Path, cache: Path, precision: str) -> SamplerRates | None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sapo_edge.backends.machine.host import processor
 from sapo_edge.backends.machine.threads import BUSY, cores_in_use
 
 LOOK = 0.3
 """Seconds of a look at the load."""
+Figures = TypeVar("Figures")
 
 
 def is_quiet() -> bool:
@@ -33,10 +34,11 @@ class Measured:
     path: Path | None
     subject: Mapping[str, object]
 
-    def read(self, *, disturbed: bool = False) -> dict[str, Any] | None:
+    def read(self, convert: Callable[[dict[str, Any]], Figures], *, disturbed: bool = False) -> Figures | None:
         """The figures; None if there are none, or they are damaged, or they should be measured again.
 
         Args:
+            convert: from the record; fails with what a record of other types leads to.
             disturbed: take what was measured beside busy programs, too, though the machine is quiet now.
         """
         if self.path is None:
@@ -46,9 +48,9 @@ class Measured:
             is_same = all(record[key] == value for key, value in self._keys().items())
             if not is_same or (not record["quiet"] and not disturbed and is_quiet()):
                 return None
-        except (OSError, ValueError, KeyError, TypeError):
+            return convert(record)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
-        return dict(record)
 
     def write(self, figures: Mapping[str, object], *, quiet: bool) -> None:
         """Remember figures, where that can be written: another user's cache, or a full disk, is measured again."""
