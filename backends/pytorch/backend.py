@@ -136,10 +136,9 @@ def open_policy(options: OpenOptions) -> TorchPolicy:
 
     host = this_host()
     preference = look(host, options.model).preference
-    device = DEVICES.get(preference, "auto")
     if preference == NVIDIA:
         _show_cuda_the_best(host, options.model)
-    return TorchPolicy(options, device)
+    return TorchPolicy(options, DEVICES[preference])
 
 
 def estimate(model: Path, size: RoundShape) -> MemoryEstimate:

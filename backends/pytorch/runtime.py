@@ -45,26 +45,13 @@ def require_torch() -> None:
     transformers.utils.logging.set_verbosity_error()
 
 
-def best_device() -> str:
-    """The fastest device that torch can use; "cpu" if there is no other."""
-    import torch
-
-    # torch built for ROCm calls its devices "cuda" too.
-    if torch.cuda.is_available():
-        return "cuda"
-    if hasattr(torch, "xpu") and torch.xpu.is_available():
-        return "xpu"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
-def choose_place(shape: ModelShape, device: str = "auto") -> Place:
-    """Choose where and how to compute a model, on a device by torch's name or "auto".
+def choose_place(shape: ModelShape, device: str) -> Place:
+    """Choose how to compute a model on a device, given by torch's name.
 
     Raises:
         BackendError: if torch can't use the device.
         ModelError: if the model does not fit there.
     """
-    device = best_device() if device == "auto" else device
     _check(device)
     if device == "cpu":
         return CPU

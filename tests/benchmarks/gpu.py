@@ -37,7 +37,7 @@ COUNTED = 100
 """Tokens of the prompts, about."""
 
 
-def run(path: Path, device: str = "auto") -> None:
+def run(path: Path, device: str = "cuda") -> None:
     for format_, recorded in itertools.product(("", "nf4") if is_installed("bitsandbytes") else ("",), (False, True)):
         with tempfile.TemporaryDirectory() as workspace:
             _speed(path, device, Path(workspace), format_, recorded)

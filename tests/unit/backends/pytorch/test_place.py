@@ -277,13 +277,6 @@ def test_the_shape_knows_every_weight(headers: Headers) -> None:
         assert 4 * shape.adapter_edges == sum(value.numel() for value in parameters.values())
 
 
-@pytest.mark.parametrize("device", ["cuda", "xpu", "mps", "cpu"])
-def test_the_fastest_device_is_chosen(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, module in (("cuda", torch.cuda), ("xpu", torch.xpu), ("mps", torch.backends.mps)):
-        monkeypatch.setattr(module, "is_available", lambda name=name: name == device)
-    assert runtime.best_device() == device
-
-
 def allocate_a_petabyte(*_arguments: object, **_options: object) -> None:
     torch.empty(1 << 50, dtype=torch.uint8)
 
