@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.llama.requantise import derived_directory
-from sapo_edge.backends.machine.host import TorchBuild, torch_build
+from sapo_edge.backends.machine.host import torch_build
 from sapo_edge.backends.machine.measured import Measured, is_quiet
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.llama_library import library_version
@@ -84,8 +84,7 @@ def compare(
 
 
 def _measured(header: GgufHeader, cache: Path, products: str) -> Measured:
-    build = torch_build() or TorchBuild("")
-    subject = {"torch version": build.version, "llama.cpp version": library_version(), "products": products}
+    subject = {"torch version": torch_build().version, "llama.cpp version": library_version(), "products": products}
     return Measured(derived_directory(header, cache) / "samplers.json", subject)
 
 

@@ -23,7 +23,7 @@ IDENTIFYING = ("model name", "flags", "CPU implementer", "CPU part", "Features")
 class TorchBuild:
     """The versions of NVIDIA's, AMD's and Intel's platforms that an installed torch was built for; "" if it was not."""
 
-    version: str
+    version: str = "unknown"
     cuda: str = ""
     hip: str = ""
     xpu: str = ""
@@ -36,14 +36,14 @@ class Host:
     Attributes:
         system, machine: as Python's `platform` names them.
         installed: whether a package of this name can be found.
-        torch: how torch was built; None if that is unknown.
+        torch: how torch was built.
         exists: whether a file or device of this name exists.
     """
 
     system: str
     machine: str
     installed: Callable[[str], bool]
-    torch: Callable[[], TorchBuild | None]
+    torch: Callable[[], TorchBuild]
     nvidia: Callable[[], Nvidia | None]
     exists: Callable[[str], bool]
 
@@ -61,12 +61,16 @@ def this_host() -> Host:
     return Host(platform.system(), platform.machine(), is_installed, torch_build, cache(find_nvidia), os.path.exists)
 
 
+def _read(processors: Path) -> str:
+    try:
+        return processors.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def processor(processors: Path = PROCESSORS) -> str:
     """What changes with the processor, and on Linux with what it can do: to remember a measurement by."""
-    try:
-        lines = processors.read_text(errors="replace").splitlines()
-    except OSError:
-        lines = []
+    lines = _read(processors).splitlines()
     kinds = sorted({line for line in lines if line.partition(":")[0].strip() in IDENTIFYING})
     digest = hashlib.sha256("\n".join(kinds).encode()).hexdigest()[:16]
     return f"{platform.machine()} {platform.processor()} {os.cpu_count()} {digest}"
@@ -82,10 +86,7 @@ def multiplies_bfloat16(processors: Path = PROCESSORS) -> bool:
 
 def processor_flags(processors: Path = PROCESSORS) -> frozenset[str]:
     """What an x86 processor can do, by Linux's names of it; empty elsewhere."""
-    try:
-        flags = re.search(r"^flags\s*:(.*)$", processors.read_text(errors="replace"), re.MULTILINE)
-    except OSError:
-        return frozenset()
+    flags = re.search(r"^flags\s*:(.*)$", _read(processors), re.MULTILINE)
     return frozenset(flags[1].split()) if flags is not None else frozenset()
 
 
@@ -97,13 +98,13 @@ def is_installed(name: str) -> bool:
         return False
 
 
-def torch_build() -> TorchBuild | None:
-    """How torch was built, read from its version file: importing torch takes seconds."""
+def torch_build() -> TorchBuild:
+    """How torch was built, read from its version file, if there is one: importing torch takes seconds."""
     try:
         spec = importlib.util.find_spec("torch")
         directories = list(spec.submodule_search_locations or []) if spec is not None else []
         text = (Path(directories[0]) / "version.py").read_text("utf-8")
     except (ImportError, ValueError, OSError, IndexError):
-        return None
+        return TorchBuild()
     values = dict(re.findall(r"^(\w+)(?:\s*:[^=\n]*)?\s*=\s*'([^'\n]+)'", text, re.MULTILINE))
     return TorchBuild(values.get("__version__", "unknown"), *(values.get(name, "") for name in ("cuda", "hip", "xpu")))

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from sapo_edge.backends.machine.host import TorchBuild, multiplies_bfloat16, torch_build
+from sapo_edge.backends.machine.host import multiplies_bfloat16, torch_build
 from sapo_edge.backends.machine.measured import Measured
 from sapo_edge.errors import BackendError
 
@@ -42,8 +42,7 @@ def products_for(precision: str, cache: Path | None = None, *, measure: bool = T
         return Products(precision)
     if not multiplies_bfloat16():
         return Products("float32", "because this processor has no instructions for bfloat16")
-    build = torch_build() or TorchBuild("")
-    measured = Measured(None if cache is None else cache / FILE, {"torch": build.version})
+    measured = Measured(None if cache is None else cache / FILE, {"torch": torch_build().version})
     rates = measured.read(lambda record: {name: float(record["rates"][name]) for name in ("bfloat16", "float32")})
     if rates is None and not measure:
         return Products("float32", "until it is measured whether bfloat16 is faster here")
