@@ -61,6 +61,7 @@ class Vocabulary(ABC):
         self._thinking = thinking
         self._layouts: dict[tuple[str, ...], Layout] = {}
         self._template_ids: dict[str, list[int]] = {}
+        self._pieces: dict[int, bytes] = {}
 
     @cached_property
     def end_token(self) -> int:
@@ -72,9 +73,15 @@ class Vocabulary(ABC):
     def tokenize(self, text: str, *, special: bool) -> list[int]:
         """Token ids of a text; `special` parses control tokens such as `<|im_start|>` (templates only, never data)."""
 
-    @abstractmethod
     def piece(self, token: int) -> bytes:
         """Bytes of one token; control tokens are empty."""
+        piece = self._pieces.get(token)
+        if piece is None:
+            piece = self._pieces[token] = self._read_piece(token)
+        return piece
+
+    @abstractmethod
+    def _read_piece(self, token: int) -> bytes: ...
 
     @abstractmethod
     def ends(self, token: int) -> bool:
@@ -162,7 +169,6 @@ class GgufVocabulary(Vocabulary):
         self._vocabulary = self.library.llama_model_get_vocab(self.pointer)
         self.vocabulary_size = int(self.library.llama_vocab_n_tokens(self._vocabulary))
         self.declared_end = int(self.library.llama_vocab_eos(self._vocabulary))
-        self._pieces: dict[int, bytes] = {}
         self._formatter: Any = None
 
     def tokenize(self, text: str, *, special: bool) -> list[int]:
@@ -176,16 +182,13 @@ class GgufVocabulary(Vocabulary):
             )
         return list(buffer[:count])
 
-    def piece(self, token: int) -> bytes:
-        piece = self._pieces.get(token)
-        if piece is None:
-            length = -256
-            # Where the buffer is too short, the answer is minus the length that is needed.
-            while length < 0:
-                buffer = ctypes.create_string_buffer(-length)
-                length = self.library.llama_token_to_piece(self._vocabulary, token, buffer, len(buffer), 0, False)
-            piece = self._pieces[token] = buffer.raw[:length]
-        return piece
+    def _read_piece(self, token: int) -> bytes:
+        length = -256
+        # Where the buffer is too short, the answer is minus the length that is needed.
+        while length < 0:
+            buffer = ctypes.create_string_buffer(-length)
+            length = self.library.llama_token_to_piece(self._vocabulary, token, buffer, len(buffer), 0, False)
+        return buffer.raw[:length]
 
     def ends(self, token: int) -> bool:
         return bool(self.library.llama_vocab_is_eog(self._vocabulary, token))
@@ -254,18 +257,14 @@ class HfVocabulary(Vocabulary):
         if end is None and not self._end_tokens:
             raise ModelError(f"{path} names no end token", REMEDY)
         self.declared_end = int(min(self._end_tokens) if end is None else end)
-        self._pieces: dict[int, bytes] = {}
 
     def tokenize(self, text: str, *, special: bool) -> list[int]:
         ids = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=not special)
         return [int(token) for token in ids]
 
-    def piece(self, token: int) -> bytes:
-        piece = self._pieces.get(token)
-        if piece is None:
-            text = None if token in self._special else self._tokenizer.convert_ids_to_tokens(token)
-            piece = self._pieces[token] = b"" if text is None else self._to_bytes(text)
-        return piece
+    def _read_piece(self, token: int) -> bytes:
+        text = None if token in self._special else self._tokenizer.convert_ids_to_tokens(token)
+        return b"" if text is None else self._to_bytes(text)
 
     def ends(self, token: int) -> bool:
         return token in self._end_tokens
