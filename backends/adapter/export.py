@@ -9,6 +9,7 @@ import shutil
 from enum import StrEnum
 from pathlib import Path
 
+from sapo_edge.backends.machine.disk import replacing
 from sapo_edge.errors import CheckpointError, ModelError, StateError
 from sapo_edge.policy import STOP_TEXT, Prompt
 
@@ -56,7 +57,7 @@ def export(
         What to give to the other program: the directory for peft, the file for gguf, a subdirectory for mlx; for merged
         the GGUF file, or a subdirectory if the base model is a directory.
     """
-    from sapo_edge.backends.adapter.files import ADAPTER_FILE, CONFIG_FILE, replacing
+    from sapo_edge.backends.adapter.files import ADAPTER_FILE, CONFIG_FILE
 
     for name in (CONFIG_FILE, ADAPTER_FILE):
         if not (adapter / name).is_file():
@@ -94,7 +95,6 @@ def _write_gguf(adapter: Path, file: Path, model: Path) -> Path:
 
 
 def _write_merged(adapter: Path, target: Path, model: Path, quantisation: Quantisation | None, prompt: Prompt) -> Path:
-    from sapo_edge.backends.adapter.files import replacing
     from sapo_edge.backends.adapter.merged import merge_directory, merge_gguf
     from sapo_edge.backends.model.hf_directory import HfDirectory
     from sapo_edge.backends.model.source import open_source
@@ -132,7 +132,7 @@ def _write_mlx(adapter: Path, target: Path) -> Path:
     mlx-lm multiplies from the right: its A is (inputs, rank) and its B (rank, outputs), the transposes of PEFT's. Its
     scale is alpha / rank.
     """
-    from sapo_edge.backends.adapter.files import CONFIG_FILE, read_adapter, read_alpha, replacing, write_tensors
+    from sapo_edge.backends.adapter.files import CONFIG_FILE, read_adapter, read_alpha, write_tensors
 
     rank, alpha = read_alpha(adapter)
     weights, blocks, layers = {}, set[int](), set[str]()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import math
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -41,17 +40,6 @@ def adapter_shapes(shape: ModelShape, rank: int) -> dict[str, tuple[int, int]]:
             shapes[f"{name}.lora_A.weight"] = (rank, inputs)
             shapes[f"{name}.lora_B.weight"] = (outputs, rank)
     return shapes
-
-
-@contextmanager
-def replacing(file: Path) -> Iterator[Path]:
-    """Where to write what takes a file's place when the block ends; gone if the block fails."""
-    part = file.with_name(f".{file.name}.part")
-    try:
-        yield part
-        os.replace(part, file)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.adapter.files import PEFT_PREFIX, Arrays, replacing
+from sapo_edge.backends.adapter.files import PEFT_PREFIX, Arrays
+from sapo_edge.backends.machine.disk import replacing
 from sapo_edge.backends.model.architectures import gguf_name, rope_heads, to_gguf_rows
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.errors import CheckpointError, StateError

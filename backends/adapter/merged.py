@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sapo_edge.backends.adapter.export import BITS, Quantisation
-from sapo_edge.backends.adapter.files import Arrays, read_adapter, read_alpha, replacing, system_errors
+from sapo_edge.backends.adapter.files import Arrays, read_adapter, read_alpha, system_errors
 from sapo_edge.backends.adapter.gguf import REMEDY, fits, pairs_by_tensor, pairs_of
-from sapo_edge.backends.machine.disk import nearest_existing
+from sapo_edge.backends.machine.disk import nearest_existing, replacing
 from sapo_edge.backends.model.architectures import rope_heads, to_gguf_rows
 from sapo_edge.backends.model.ggml import quantise, widen
 from sapo_edge.backends.model.gguf_header import MAGIC, GgufHeader, raw_values

@@ -23,7 +23,7 @@ import psutil
 
 from sapo_edge.backends.adapter.merged import write_gguf
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
-from sapo_edge.backends.machine.disk import nearest_existing
+from sapo_edge.backends.machine.disk import nearest_existing, replacing
 from sapo_edge.backends.machine.measured import Measured, is_quiet
 from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, read_header
 from sapo_edge.backends.model.llama_library import library_version
@@ -167,20 +167,16 @@ def convert(header: GgufHeader, directory: Path, name: str) -> GgufHeader:
     if name == "original":
         return header
     path = directory / f"{name}.gguf"
-    # Named after this process: `sapo eval` may be measuring at the same time.
-    temporary = directory / f"{name}.gguf.{os.getpid()}.part"
-    for part in directory.glob(f"{name}.gguf.*.part"):
+    for part in directory.glob(f".{name}.gguf.*.part"):
         # Of a process that was killed, or lost power.
         if not psutil.pid_exists(int(part.suffixes[-2][1:])):
             part.unlink(missing_ok=True)
     try:
-        write_gguf(header, temporary, name)
-        os.replace(temporary, path)
+        # Named after this process: `sapo eval` may be measuring at the same time.
+        with replacing(path, f".{os.getpid()}") as part:
+            write_gguf(header, part, name)
     except NotImplementedError as error:
         raise ModelError(f"{header.path} can't be converted to {name}: {error}", "use another model file") from error
-    finally:
-        # What a full disk cut off would stay for ever: the next process has another number.
-        temporary.unlink(missing_ok=True)
     return read_header(path)
 
 

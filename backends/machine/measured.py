@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sapo_edge.backends.machine.disk import replacing
 from sapo_edge.backends.machine.host import processor
 from sapo_edge.backends.machine.threads import BUSY, cores_in_use
 
@@ -56,14 +57,10 @@ class Measured:
         """Remember figures, where that can be written: another user's cache, or a full disk, is measured again."""
         if self.path is None:
             return
-        part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
-        try:
+        with suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            part.write_text(json.dumps({**self._keys(), **figures, "quiet": quiet}))
-            os.replace(part, self.path)
-        except OSError:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
+            with replacing(self.path, f".{os.getpid()}") as part:
+                part.write_text(json.dumps({**self._keys(), **figures, "quiet": quiet}))
 
     def _keys(self) -> dict[str, object]:
         return {"machine": processor(), **self.subject}
