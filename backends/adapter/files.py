@@ -6,7 +6,7 @@ import errno
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -67,9 +67,7 @@ def write_tensors(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         save_file(contiguous, path, metadata={"format": "pt"})
 
 
-def write_state(
-    directory: Path, lora: LoraSettings, base: str, adapter: Arrays, optimizer: Arrays, modules: Iterable[str]
-) -> None:
+def write_state(directory: Path, lora: LoraSettings, base: str, adapter: Arrays, optimizer: Arrays) -> None:
     """Write an adapter as PEFT does, and the optimizer beside it, for a backend without PEFT.
 
     Args:
@@ -77,7 +75,6 @@ def write_state(
         adapter: weights by PEFT's names.
         optimizer: Adam's moments as `exp_avg.<weight>` and `exp_avg_sq.<weight>`, its steps as `step.<weight>`; empty
             before the first step.
-        modules: full names of the adapted modules.
     """
     config = {
         "peft_type": "LORA",
@@ -90,7 +87,7 @@ def write_state(
         "fan_in_fan_out": False,
         "inference_mode": False,
         "init_lora_weights": True,
-        "target_modules": sorted(modules),
+        "target_modules": sorted({name.removeprefix(PEFT_PREFIX).partition(".lora_")[0] for name in adapter}),
         "use_dora": False,
         "use_rslora": False,
     }
