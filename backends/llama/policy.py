@@ -6,7 +6,6 @@ Before llama.cpp samples, what was learned is written as an adapter for it.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -123,8 +122,8 @@ class LlamaCppPolicy(BasePolicy):
         else:
             self.sampler = choose_sampler(self.header, options.cache, self.governor.threads, options.narrate)
         # Chat template and names come from the model's own file, weights from the file that samples fastest.
-        header = replace(read_header(self.sampler.path), metadata=self.header.metadata)
-        self.model = LlamaModel(header, rearranged=not self.plan.own_file, thinking=options.thinking)
+        rearranged = not self.plan.own_file
+        self.model = LlamaModel(self.header, self.sampler.path, rearranged=rearranged, thinking=options.thinking)
         self.vocabulary = self.model
 
     def _compare(self, cache: Path) -> SamplerRates:
@@ -197,8 +196,8 @@ class LlamaCppPolicy(BasePolicy):
     def _estimate(self, size: RoundShape) -> MemoryEstimate:
         if self._torch is not None:
             return estimate_memory(self.header, size, self.plan, by_torch=True)
-        assert self.model is not None
-        return estimate_memory(self.header, size, self.plan, self.model.header)
+        assert self.sampler is not None
+        return estimate_memory(self.header, size, self.plan, read_header(self.sampler.path))
 
     def close(self) -> None:
         self.vocabulary.close()

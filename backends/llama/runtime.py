@@ -31,10 +31,12 @@ ABORTED = 2
 
 
 class LlamaModel(GgufVocabulary):
-    """A model's weights, vocabulary and chat template. Weights are mapped, not copied."""
+    """A model's vocabulary, chat template and weights, by default the file's own. They are mapped, not copied."""
 
-    def __init__(self, header: GgufHeader, *, rearranged: bool = True, thinking: bool = False) -> None:
-        super().__init__(header, weights=True, rearranged=rearranged, thinking=thinking)
+    def __init__(
+        self, header: GgufHeader, weights: Path | None = None, *, rearranged: bool = True, thinking: bool = False
+    ) -> None:
+        super().__init__(header, weights=weights or header.path, rearranged=rearranged, thinking=thinking)
 
 
 class LlamaContext:

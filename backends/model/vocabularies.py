@@ -140,7 +140,7 @@ class GgufVocabulary(Vocabulary):
     """A GGUF file's vocabulary and chat template, through llama.cpp.
 
     Args:
-        weights: whether llama.cpp maps the file's weights as well.
+        weights: file whose weights llama.cpp maps as well: this one, or a copy in another number format; None: none.
         rearranged: whether it keeps a second copy of some matrices, rearranged for faster products.
 
     Attributes:
@@ -152,20 +152,20 @@ class GgufVocabulary(Vocabulary):
     """
 
     def __init__(
-        self, header: GgufHeader, *, weights: bool = False, rearranged: bool = True, thinking: bool = False
+        self, header: GgufHeader, *, weights: Path | None = None, rearranged: bool = True, thinking: bool = False
     ) -> None:
         super().__init__(header.model_name, thinking=thinking)
+        file = weights or header.path
         self.library = llama_library()
         self.header = header
         parameters = self.library.llama_model_default_params()
         parameters.n_gpu_layers = 0
-        parameters.vocab_only = not weights
+        parameters.vocab_only = weights is None
         parameters.use_extra_bufts = rearranged
-        self.pointer = self.library.llama_model_load_from_file(os.fsencode(header.path), parameters)
+        self.pointer = self.library.llama_model_load_from_file(os.fsencode(file), parameters)
         if not self.pointer:
-            raise ModelError(
-                f"llama.cpp can't load {header.path}", "use a GGUF file of an architecture that llama.cpp supports"
-            )
+            remedy = "use a GGUF file of an architecture that llama.cpp supports"
+            raise ModelError(f"llama.cpp can't load {file}", remedy)
         self._vocabulary = self.library.llama_model_get_vocab(self.pointer)
         self.vocabulary_size = int(self.library.llama_vocab_n_tokens(self._vocabulary))
         self.declared_end = int(self.library.llama_vocab_eos(self._vocabulary))

@@ -30,7 +30,7 @@ from sapo_edge.errors import ModelError
 from sapo_edge.policy import LoraSettings, Sample
 from tests.contract.training import STRONG, own_group
 from tests.fakes import Clock
-from tests.models import Headers, Models, opening, question
+from tests.models import SHAPES, Headers, Models, opening, question, write_model
 
 SIZE = RoundShape(rank=4, groups=8, answers=8, prompt_tokens=100, max_tokens=16, memory=10_000_000_000)
 PROMPTS = [question("What is 3 + 4?"), question("Spell cat.")]
@@ -145,6 +145,14 @@ def test_llama_cpp_samples_unmeasured_where_it_is_set_or_nothing_learns(
     made = faster(monkeypatch, 1.0, 2.0)
     with closing(LlamaCppPolicy(replace(options, **changes))) as policy:
         assert policy.model is not None and not made.called
+
+
+def test_a_faulty_template_is_the_models_whatever_file_is_sampled_from(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "mine.gguf", SHAPES["llama"], template="{{ messages[0].role }}")
+    with closing(LlamaCppPolicy(opening(model, tmp_path, trainable=False, sampled="q8_0"))) as policy:
+        assert policy.sampler is not None and policy.sampler.path.stem == "q8_0"
+        with pytest.raises(ModelError, match="the chat template of mine leaves out"):
+            policy.generate(PROMPTS, 1, 4, 1.0, 0)
 
 
 def test_torch_samples_where_it_is_set_and_fits(options: OpenOptions, monkeypatch: pytest.MonkeyPatch) -> None:
