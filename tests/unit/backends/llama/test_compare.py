@@ -27,14 +27,13 @@ from sapo_edge.backends.machine.nvidia import Gpu, Nvidia
 from sapo_edge.backends.pytorch.place import CPU
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.errors import ModelError
-from sapo_edge.policy import LoraSettings, Sample
+from sapo_edge.policy import Sample
 from tests.contract.training import STRONG, own_group
 from tests.fakes import Clock
-from tests.models import SHAPES, Headers, Models, opening, question, write_model
+from tests.models import RANK, SHAPES, Headers, Models, opening, question, write_model
 
 SIZE = RoundShape(rank=4, groups=8, answers=8, prompt_tokens=100, max_tokens=16, memory=10_000_000_000)
 PROMPTS = [question("What is 3 + 4?"), question("Spell cat.")]
-RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
