@@ -47,24 +47,6 @@ def k3(library: ModuleType, logprobs: Array, others: Array) -> Array:
     return library.clip(library.expm1(difference) - difference, 0.0, None)
 
 
-def token_losses(
-    library: ModuleType, logprobs: Array, old: Array, sampler: Array, advantages: Array, trust: Array, weights: Array,
-    *, importance_cap: float,
-) -> Array:  # fmt: skip
-    """The loss of each token, which is also its derivative by `logprobs`: the ratio is 1.
-
-    Args:
-        library: numpy or torch, which the arrays belong to.
-        old: the same log-probabilities without a gradient.
-        sampler: under the sampler; NaN where a token is not the policy's own.
-        trust: what is left of the loss of each external token.
-    """
-    own = ~library.isnan(sampler)
-    importance = library.exp(old - library.where(own, sampler, 0.0)).clip(max=importance_cap)
-    surrogate = library.exp(logprobs - old) * advantages
-    return weights * (-library.where(own, importance, trust) * surrogate)
-
-
 @dataclass(frozen=True, slots=True)
 class Doubt:
     """How far an external answer is from what the policy could have written, after some of its tokens.
@@ -157,7 +139,7 @@ class PackLoss:
     update: Update
 
     def add(self, rows: slice, logprobs: Array, values: Array, tails: Array) -> Array:
-        """Losses of some rows; see `token_losses`.
+        """Losses of some rows, each of which is also its derivative by `logprobs`: the ratio is 1.
 
         Args:
             logprobs: of these rows, to differentiate by.
@@ -168,10 +150,12 @@ class PackLoss:
         arrays = layout.sampler_logprobs, layout.advantages, layout.weights
         sampler, advantages, weights = (self.convert(array[rows]) for array in arrays)
         trust, cap = self.convert(self._trust(rows, values, tails)), self.update.settings.importance_cap
-        losses = token_losses(library, logprobs, values, sampler, advantages, trust, weights, importance_cap=cap)
+        own = ~library.isnan(sampler)
+        importance = library.exp(values - library.where(own, sampler, 0.0)).clip(max=cap)
+        surrogate = library.exp(logprobs - values) * advantages
+        losses = weights * (-library.where(own, importance, trust) * surrogate)
         sums.tokens += len(values)
         sums.loss += losses.sum().item()
-        own = ~library.isnan(sampler)
         sums.own_tokens += int(own.sum())
         sums.mismatch_kl += float(k3(library, sampler[own], values[own]).sum())
         return losses

@@ -27,7 +27,6 @@ from sapo_edge.backends.llama.requantise import (
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
 from sapo_edge.backends.llama.sampler import GroupSampler, sampling_shape
 from sapo_edge.backends.machine.memory import free_memory
-from sapo_edge.backends.model.architectures import check_supported
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.llama_library import faster_ways
 from sapo_edge.backends.model.vocabularies import open_vocabulary
@@ -48,7 +47,6 @@ class LlamaCppPolicy(BasePolicy):
 
     def __init__(self, options: OpenOptions) -> None:
         self.header: GgufHeader = read_header(options.model)
-        check_supported(self.header)
         super().__init__(self.header, options.lora, options.threads)
         size, trains = options.size, options.trainable
         self.products = products_for(options.precision, options.cache) if trains else Products()

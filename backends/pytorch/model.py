@@ -18,7 +18,7 @@ from accelerate import init_empty_weights
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from sapo_edge.backends.model.architectures import transformers_config
+from sapo_edge.backends.model.architectures import architecture_of, model_values
 from sapo_edge.backends.model.ggml import block_size, quantise
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.gguf_tensors import GgufTensors
@@ -48,7 +48,7 @@ def load_base(source: ModelSource, place: Place = CPU) -> Any:
 
 def _config(source: ModelSource) -> Any:
     if isinstance(source, GgufHeader):
-        return transformers_config(source)
+        return AutoConfig.for_model(architecture_of(source).name, **model_values(source))
     return AutoConfig.from_pretrained(str(source.path), trust_remote_code=False, local_files_only=True)
 
 
