@@ -61,9 +61,10 @@ def this_host() -> Host:
     return Host(platform.system(), platform.machine(), is_installed, torch_build, cache(find_nvidia), os.path.exists)
 
 
-def _read(processors: Path) -> str:
+def _read(file: Path) -> str:
+    """The text of a file; "" if it can't be read."""
     try:
-        return processors.read_text(errors="replace")
+        return file.read_text("utf-8", errors="replace")
     except OSError:
         return ""
 
@@ -90,21 +91,23 @@ def processor_flags(processors: Path = PROCESSORS) -> frozenset[str]:
     return frozenset(flags[1].split()) if flags is not None else frozenset()
 
 
-def is_installed(name: str) -> bool:
-    """Whether a package can be found; does not import it."""
+def package_directory(name: str) -> Path | None:
+    """Where a package is installed, found without importing it; None if there is none."""
     try:
-        return importlib.util.find_spec(name) is not None
+        spec = importlib.util.find_spec(name)
     except (ImportError, ValueError, AttributeError):
-        return False
+        return None
+    directories = list(spec.submodule_search_locations or []) if spec is not None else []
+    return Path(directories[0]) if directories else None
+
+
+def is_installed(name: str) -> bool:
+    return package_directory(name) is not None
 
 
 def torch_build() -> TorchBuild:
     """How torch was built, read from its version file, if there is one: importing torch takes seconds."""
-    try:
-        spec = importlib.util.find_spec("torch")
-        directories = list(spec.submodule_search_locations or []) if spec is not None else []
-        text = (Path(directories[0]) / "version.py").read_text("utf-8")
-    except (ImportError, ValueError, OSError, IndexError):
-        return TorchBuild()
+    directory = package_directory("torch")
+    text = "" if directory is None else _read(directory / "version.py")
     values = dict(re.findall(r"^(\w+)(?:\s*:[^=\n]*)?\s*=\s*'([^'\n]+)'", text, re.MULTILINE))
     return TorchBuild(values.get("__version__", "unknown"), *(values.get(name, "") for name in ("cuda", "hip", "xpu")))

@@ -108,7 +108,8 @@ def test_a_place_on_a_gpu_follows_its_capability(
     monkeypatch: pytest.MonkeyPatch, device: str, capability: tuple[int, int], hip: str | None, weights: str
 ) -> None:
     monkeypatch.setattr(runtime, "_check", lambda _device: None)
-    monkeypatch.setattr(runtime, "_describe", lambda _device: ("a GPU", 20_000_000_000))
+    monkeypatch.setattr(runtime, "free_memory", lambda _device: 20_000_000_000)
+    monkeypatch.setattr(runtime, "_module", lambda _device: SimpleNamespace(get_device_name=lambda _device: "a GPU"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _device: capability)
     monkeypatch.setattr(torch.version, "hip", hip)
     place = choose_place(SMALL, device)
