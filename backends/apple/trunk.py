@@ -306,7 +306,6 @@ def exp(x: Array) -> Array:
 
 
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + e^-x) of each element."""
     if on_gpu():
         return mx.sigmoid(x)
     values = np.negative(np.asarray(x))

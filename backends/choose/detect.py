@@ -92,7 +92,6 @@ def _sentence(support: Support) -> str:
 
 
 def survey(model: Path | None = None, host: Host | None = None) -> list[tuple[Backend, Support]]:
-    """Every backend and how well it runs."""
     host = host or this_host()
     return [(backend, backend.look(host, model)) for backend in BACKENDS]
 

@@ -101,7 +101,6 @@ def _chosen(name: HubName, files: Sequence[str]) -> str:
 
 
 def _is_here(name: HubName, file: RepoSibling, info: ModelInfo) -> bool:
-    """Whether a file of this version has arrived before."""
     from huggingface_hub import try_to_load_from_cache
 
     return isinstance(try_to_load_from_cache(name.repository, file.rfilename, revision=info.sha), str)

@@ -64,7 +64,6 @@ def upload(directory: Path, repository: str, *, public: bool, message: str, repl
 
 @contextmanager
 def _explained(repository: str) -> Iterator[None]:
-    """Turn errors of the hub's client into ones with a remedy."""
     from huggingface_hub.errors import LocalTokenNotFoundError
 
     try:

@@ -20,7 +20,6 @@ Figures = TypeVar("Figures")
 
 
 def is_quiet() -> bool:
-    """Whether other programs leave all cores free."""
     return cores_in_use(LOOK) < BUSY
 
 

@@ -29,7 +29,6 @@ ON_CPU = Support(True, CPU, "the CPU, on which llama.cpp's backend uses torch, t
 
 
 def look(host: Host, model: Path | None) -> Support:
-    """How well torch runs on a machine's best device."""
     nvidia = host.nvidia()
     if missing := host.missing(*TORCH_PACKAGES):
         reason = f"{missing} is not installed"
