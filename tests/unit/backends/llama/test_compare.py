@@ -91,13 +91,6 @@ def test_a_second_turn_is_made_where_the_first_is_close(
     assert remembered_rates(headers["llama"], tmp_path, "bfloat16") is None
 
 
-def test_a_damaged_record_is_measured_again(headers: Headers, tmp_path: Path) -> None:
-    record = subject._measured(headers["llama"], tmp_path, "float32")
-    for figures in ({}, {LLAMA: "fast", TORCH: 1}, {LLAMA: None, TORCH: 1}):
-        record.write(figures, quiet=True)
-        assert remembered_rates(headers["llama"], tmp_path, "float32") is None
-
-
 def test_both_are_measured_with_a_real_model(options: OpenOptions) -> None:
     with closing(LlamaCppPolicy(options)) as policy:
         rates = remembered_rates(policy.header, options.cache, policy.products.format)
