@@ -41,16 +41,12 @@ _held = threading.local()
 
 @contextmanager
 def held_errors() -> Iterator[list[str]]:
-    """Collect what llama.cpp logs in this thread instead of printing it; `print_error` prints it later."""
+    """Collect what llama.cpp logs in this thread instead of writing it to stderr."""
     _held.texts = []
     try:
         yield _held.texts
     finally:
         _held.texts = None
-
-
-def print_error(text: str) -> None:
-    sys.stderr.write(text)
 
 
 @lru_cache(maxsize=1)
@@ -109,7 +105,7 @@ def llama_library() -> Any:
             if level != GGML_LOG_LEVEL_ERROR:
                 return
             held = getattr(_held, "texts", None)
-            (print_error if held is None else held.append)(text.decode("utf-8", errors="replace"))
+            (sys.stderr.write if held is None else held.append)(text.decode("utf-8", errors="replace"))
 
         # Must live as long as the process: llama.cpp calls it from any thread.
         _log_callback = log
