@@ -105,10 +105,14 @@ def _too_small(host: Host, model: Path | None, gpu: Gpu) -> tuple[str, str]:
     from sapo_edge.backends.model.source import open_source, shape_of
 
     try:
-        _nvidia_place(host, shape_of(open_source(model)), gpu)
+        shape = shape_of(open_source(model))
+    except SapoError:
+        # Opening the model reports what is wrong with it.
+        return "", ""
+    try:
+        _nvidia_place(host, shape, gpu)
     except SapoError as error:
-        # The model itself may be unusable; opening it reports that better.
-        return (error.message, error.remedy) if "GB" in error.message else ("", "")
+        return error.message, error.remedy
     return "", ""
 
 

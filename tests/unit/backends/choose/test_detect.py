@@ -118,6 +118,11 @@ def test_a_gpu_too_small_for_the_model_is_reported(model: Path) -> None:
         assert "GB free" in choice.missing[0] and (remedy in choice.missing[0] or "smaller model" in choice.missing[0])
 
 
+def test_a_damaged_model_of_some_gb_is_not_too_large_for_a_gpu(tmp_path: Path) -> None:
+    damaged = change_config(write_directory(tmp_path / "4 GB", SHAPES["qwen2"]), model_type="gpt2")
+    assert choose("auto", damaged, host(torch=CUDA, nvidia=BIG)).missing == ()
+
+
 def test_a_model_that_mlx_can_not_compute_is_left_to_another_backend(model: Path) -> None:
     mac = host("Darwin", "arm64")
     assert choose("auto", model, mac).name == "mlx"
