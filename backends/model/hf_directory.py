@@ -44,10 +44,9 @@ class HfDirectory:
 
     def __init__(self, path: Path, *, mlx: bool = False) -> None:
         self.path = path
-        self._mlx = mlx
         self.config: Mapping[str, Any] = _read_object(path / CONFIG)
         try:
-            tied = self._check().tied
+            tied = self._check(mlx).tied
             self.shape = ModelShape.of_values({"tie_word_embeddings": tied, **self.config})
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
             raise ModelError(f"{path / CONFIG} is incomplete ({error})", REMEDY) from error
@@ -77,12 +76,12 @@ class HfDirectory:
         """Size of the weights' files."""
         return sum(file.stat().st_size for file in set(self.files.values()))
 
-    def _check(self) -> Architecture:
+    def _check(self, mlx: bool) -> Architecture:
         """The architecture; a ModelError if the model can't be trained."""
         where = self.path / CONFIG
         architecture = find_architecture(self.config.get("model_type"), where)
         quantised = self.config.get("quantization")
-        by_mlx = self._mlx and isinstance(quantised, dict) and quantised.get("mode", "affine") == "affine"
+        by_mlx = mlx and isinstance(quantised, dict) and quantised.get("mode", "affine") == "affine"
         if not by_mlx and (quantised is not None or self.config.get("quantization_config") is not None):
             remedy = "use the model as it was before it was quantised; --backend mlx runs those quantised for MLX"
             raise ModelError(f"{self.path} holds quantised weights of a kind that can't be trained here", remedy)
