@@ -67,6 +67,7 @@ class LlamaCppPolicy(BasePolicy):
             with explain_full_memory(self.place.device):
                 self.learner = TorchLearner(self.header, self.lora, self.governor.threads, self.place)
         self.sampler: SamplerChoice | None = None
+        self._sampled: GgufHeader | None = None
         self.model: LlamaModel | None = None
         self._torch: TorchSampler | None = None
         self._rates: SamplerRates | None = None
@@ -120,7 +121,7 @@ class LlamaCppPolicy(BasePolicy):
         else:
             self.sampler = choose_sampler(self.header, options.cache, self.governor.threads, options.narrate)
         # Chat template and names come from the model's own file, weights from the file that samples fastest.
-        rearranged = not self.plan.own_file
+        self._sampled, rearranged = read_header(self.sampler.path), not self.plan.own_file
         self.model = LlamaModel(self.header, self.sampler.path, rearranged=rearranged, thinking=options.thinking)
         self.vocabulary = self.model
 
@@ -192,10 +193,7 @@ class LlamaCppPolicy(BasePolicy):
         self._has_adapter = True
 
     def _estimate(self, size: RoundShape) -> MemoryEstimate:
-        if self._torch is not None:
-            return estimate_memory(self.header, size, self.plan, by_torch=True)
-        assert self.sampler is not None
-        return estimate_memory(self.header, size, self.plan, read_header(self.sampler.path))
+        return estimate_memory(self.header, size, self.plan, self._sampled, by_torch=self._torch is not None)
 
     def close(self) -> None:
         self.vocabulary.close()
