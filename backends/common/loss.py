@@ -40,13 +40,6 @@ _LEAST = 1e-30
 """Smallest tail that counts as such: float32 has hardly any below."""
 
 
-def k3(library: ModuleType, logprobs: Array, others: Array) -> Array:
-    """k3 estimate of KL(first || second), per token drawn from the first: never negative, low variance."""
-    difference = others - logprobs
-    # Rounding can leave less than nothing of equal ones.
-    return library.clip(library.expm1(difference) - difference, 0.0, None)
-
-
 @dataclass(frozen=True, slots=True)
 class Doubt:
     """How far an external answer is from what the policy could have written, after some of its tokens.
@@ -157,7 +150,9 @@ class PackLoss:
         sums.tokens += len(values)
         sums.loss += losses.sum().item()
         sums.own_tokens += int(own.sum())
-        sums.mismatch_kl += float(k3(library, sampler[own], values[own]).sum())
+        # k3 estimates of KL(sampler || learner). Rounding can leave less than nothing of equal ones.
+        difference = values[own] - sampler[own]
+        sums.mismatch_kl += float(library.clip(library.expm1(difference) - difference, 0.0, None).sum())
         return losses
 
     def _trust(self, rows: slice, logprobs: Array, tails: Array) -> npt.NDArray[np.float32]:

@@ -67,8 +67,10 @@ def _fill(model: Any, source: ModelSource, place: Place) -> None:
             place_parameter(module, attribute, tensors.take(name, shape), place.device)
         else:
             pack_module(module, packed)
-    if isinstance(tensors, GgufTensors):
-        _scale_positions(model, tensors)
+    factors = tensors.rope_factors(model.config.head_dim // 2) if isinstance(tensors, GgufTensors) else None
+    if factors is not None:
+        # transformers computes RoPE's frequencies from settings that the file lacks.
+        model.model.rotary_emb.inv_freq /= torch.tensor(factors)
     tensors.finish()
     embedding = model.get_input_embeddings()
     if tied and isinstance(embedding, PackedEmbedding):
@@ -109,13 +111,6 @@ def _mapped(tensors: GgufTensors, name: str, shape: tuple[int, ...], scratch: Sc
     return PackedMatrix(
         tensors.blocks(info), info.type, shape[1], None if order is rows else order, scratch, tensors.mapping
     )
-
-
-def _scale_positions(model: Any, tensors: GgufTensors) -> None:
-    """Divide RoPE's frequencies by the file's factors: transformers computes them from settings that the file lacks."""
-    factors = tensors.rope_factors(model.config.head_dim // 2)
-    if factors is not None:
-        model.model.rotary_emb.inv_freq /= torch.tensor(factors)
 
 
 def head_of(causal: Any, products: str) -> Callable[[torch.Tensor], torch.Tensor]:
