@@ -169,7 +169,6 @@ class GgufVocabulary(Vocabulary):
         self._vocabulary = self.library.llama_model_get_vocab(self.pointer)
         self.vocabulary_size = int(self.library.llama_vocab_n_tokens(self._vocabulary))
         self.declared_end = int(self.library.llama_vocab_eos(self._vocabulary))
-        self._formatter: Any = None
 
     def tokenize(self, text: str, *, special: bool) -> list[int]:
         data = text.encode("utf-8")
@@ -193,20 +192,20 @@ class GgufVocabulary(Vocabulary):
     def ends(self, token: int) -> bool:
         return bool(self.library.llama_vocab_is_eog(self._vocabulary, token))
 
-    def _render(self, turns: Turns, variables: dict[str, Any]) -> str:
-        if self._formatter is None:
-            from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+    @cached_property
+    def _formatter(self) -> Any:
+        from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
-            template = self.header.metadata.get("tokenizer.chat_template")
-            if not isinstance(template, str):
-                raise ModelError(f"{self.header.path} has no chat template", "use an instruction-tuned model")
-            # Jinja2ChatFormatter renders in an immutable sandbox: the template comes with the model.
-            self._formatter = Jinja2ChatFormatter(
-                template=with_fixed_date(template),
-                eos_token=self._token_text("eos"),
-                bos_token=self._token_text("bos"),
-                add_generation_prompt=True,
-            )
+        template = self.header.metadata.get("tokenizer.chat_template")
+        if not isinstance(template, str):
+            raise ModelError(f"{self.header.path} has no chat template", "use an instruction-tuned model")
+        # It renders in an immutable sandbox: the template comes with the model.
+        return Jinja2ChatFormatter(
+            template=with_fixed_date(template), eos_token=self._token_text("eos"), bos_token=self._token_text("bos"),
+            add_generation_prompt=True,
+        )  # fmt: skip
+
+    def _render(self, turns: Turns, variables: dict[str, Any]) -> str:
         return str(self._formatter(messages=turns, **variables).prompt)
 
     def _token_text(self, kind: str) -> str:
