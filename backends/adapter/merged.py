@@ -139,8 +139,8 @@ def merge_directory(adapter: Path, directory: HfDirectory, target: Path) -> Path
         remedy = "export the adapter with --to mlx, or merge it into the model as it was before it was quantised"
         raise ModelError(f"{directory.path} is quantised, and merging would round the adapter away", remedy)
     _check_space(target.parent, directory.bytes)
-    weights, (rank, alpha) = read_adapter(adapter), read_alpha(adapter)
-    changes = pairs_by_tensor(weights, lambda name: name if name in directory.files else None, directory.path)
+    adapted, (rank, alpha) = read_adapter(adapter), read_alpha(adapter)
+    changes = pairs_by_tensor(adapted, lambda name: name if name in directory.files else None, directory.path)
     target.mkdir(parents=True, exist_ok=True)
     for file in sorted(directory.path.iterdir()):
         # Weights in other formats than safetensors would be those of the base model.
