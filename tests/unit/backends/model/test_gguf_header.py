@@ -14,17 +14,10 @@ from sapo_edge.backends.model.gguf_header import MAX_ENTRIES, GgufHeader, parse_
 from sapo_edge.errors import ModelError
 from tests.allocated import memory_below
 from tests.defences.defence import fails_without
+from tests.fuzzing.targets.gguf import entry, text
 from tests.models import CHAT_TEMPLATE, SHAPES, VOCABULARY, Headers, Models
 
 HUGE = (1 << 64) - 1
-
-
-def text(value: str) -> bytes:
-    return struct.pack("<Q", len(value.encode())) + value.encode()
-
-
-def entry(key: str, kind: int, value: bytes) -> bytes:
-    return text(key) + struct.pack("<I", kind) + value
 
 
 def tensor(name: str, shape: tuple[int, ...], kind: int, offset: int) -> bytes:
