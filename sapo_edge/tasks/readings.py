@@ -20,6 +20,7 @@ import re
 from collections import deque
 
 from sapo_edge.tasks.answers import CLOSE_TAG, MAX_ANSWER_CHARACTERS, OPEN_TAG, extract_answer
+from sapo_edge.tasks.skills import SKILLS
 
 TAGS, FIT = "tags", "fit"
 READINGS = (TAGS, FIT, "number", "line", "json")
@@ -29,9 +30,7 @@ NUMERIC = frozenset(
         "decimal_chain_sum", "gcd", "lcm", "leg_counting", "letter_counting", "products",
     }
 )  # fmt: skip
-"""Generators whose answer is a decimal number; the others' are read by lines."""
-OBJECTS = frozenset({"extract", "home", "tools"})
-"""Generators whose answer is a JSON object."""
+"""Generators whose answer is a decimal number; the others' are read by lines, those of skills as objects."""
 
 # A sign counts where it can't be a minus between two numbers.
 _NUMBER = re.compile(
@@ -48,7 +47,7 @@ _ENDS = ".!,;:"
 
 
 def fitting(generator: str) -> str:
-    if generator in OBJECTS:
+    if generator in SKILLS:
         return "json"
     return "number" if generator in NUMERIC else "line"
 

@@ -5,20 +5,29 @@ A skill makes tasks for training and, in words and about things that training ne
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, ClassVar, Literal, TypeAlias, cast
+
+from sapo_edge.tasks.skills.draw import read_data
 
 Part: TypeAlias = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
 SKILLS: Mapping[str, str] = {"extract": "Extract", "home": "Home", "tools": "Tools"}
 """By the name of the generator, the class of its tasks, whose arguments are the settings of a manifest. Its module has
-the generator's name and a function `version`; it loads when it is first used, as its data does."""
+the generator's name; it loads when it is first used, as its data does. Each answer is a JSON object."""
 
 
 class Skill(ABC):
     """What makes the tasks of one configuration. Thread-safe."""
+
+    rules: ClassVar[int] = 1
+    """Counted up when the code makes other tasks of the same data."""
+    files: ClassVar[tuple[str, ...]]
+    """Of its data."""
 
     @abstractmethod
     def generate(self, seed: int, part: Part = "train") -> dict[str, Any]:
@@ -30,8 +39,18 @@ class Skill(ABC):
 
 
 def make_skill(generator: str, config: Mapping[str, Any]) -> Skill:
-    return cast(Skill, getattr(import_module(f"{__name__}.{generator}"), SKILLS[generator])(**config))
+    return _kind_of(generator)(**config)
 
 
+@cache
 def version_of(generator: str) -> str:
-    return cast(str, import_module(f"{__name__}.{generator}").version())
+    """Name and digest of what makes a skill's tasks: the count of its code's rules, and its files of data."""
+    kind = _kind_of(generator)
+    digest = hashlib.sha256(f"{kind.rules}".encode())
+    for file in kind.files:
+        digest.update(read_data(file))
+    return f"{generator}-{digest.hexdigest()[:12]}"
+
+
+def _kind_of(generator: str) -> type[Skill]:
+    return cast(type[Skill], getattr(import_module(f"{__name__}.{generator}"), SKILLS[generator]))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
 import random
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -30,12 +30,10 @@ def read_data(file: str) -> bytes:
     return resources.files(__package__).joinpath("data", file).read_bytes()
 
 
-def skill_version(name: str, rules: int, files: Iterable[str]) -> str:
-    """Name and digest of what makes a skill's tasks: the count of its code's rules, and its files of data."""
-    digest = hashlib.sha256(f"{rules}".encode())
-    for file in files:
-        digest.update(read_data(file))
-    return f"{name}-{digest.hexdigest()[:12]}"
+def made(question: str, answer: Mapping[str, Any], **metadata: Any) -> dict[str, Any]:
+    """A task, with its answer as JSON."""
+    text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+    return {"question": question, "answer": text, "metadata": metadata}
 
 
 def misspell(draw: Draw, template: str) -> str:

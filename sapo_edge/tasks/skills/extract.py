@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,13 +17,11 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from sapo_edge.tasks.skills import PARTS, Part, Skill
-from sapo_edge.tasks.skills.draw import Draw, misspell, read_data, skill_version
+from sapo_edge.tasks.skills.draw import Draw, made, misspell, read_data
 
 KINDS = ("appointment", "complaint", "invitation", "invoice", "notice", "order", "request")
 FIELDS = ("who", "what", "date", "sum", "currency", "deadline", "wish")
 
-_RULES = 1
-"""Counted up when the code below makes other tasks of the same data."""
 _FILE = "extract.toml"
 _SLOT = re.compile(r"\{(\w+)\}")
 _CHOICE = re.compile(r"\[([^\[\]]*)\]")
@@ -77,6 +74,8 @@ class _Data:
 class Extract(Skill):
     """Makes messages of some kinds, each drawn as often."""
 
+    files = (_FILE,)
+
     def __init__(self, kinds: Sequence[str] = KINDS) -> None:
         self.kinds = tuple(kinds)
 
@@ -101,17 +100,7 @@ class Extract(Skill):
         elif draw.below(2):
             question = question[0].upper() + question[1:]
         answer = {name: fields[name] for name in FIELDS if name in fields}
-        return {
-            "question": question,
-            "answer": json.dumps(answer, ensure_ascii=False, separators=(",", ":")),
-            "metadata": {"kind": kind, "template": template.text},
-        }
-
-
-@cache
-def version() -> str:
-    """Changes with whatever changes a task: the data, or the code of this module."""
-    return skill_version("extract", _RULES, (_FILE,))
+        return made(question, answer, kind=kind, template=template.text)
 
 
 @cache

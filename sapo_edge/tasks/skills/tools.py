@@ -19,23 +19,17 @@ from functools import cache
 from typing import Any
 
 from sapo_edge.tasks.skills import PARTS, Part, Skill
-from sapo_edge.tasks.skills.draw import Draw, dress, read_data, skill_version
+from sapo_edge.tasks.skills.draw import Draw, dress, made, read_data
 
-_RULES = 1
-"""Counted up when the code below makes other tasks of the same data."""
 _FILE = "tools.json"
 _SLOT = re.compile(r"\{(\w+)\}")
 _EITHER = re.compile(r"\(([^()|]*(?:\|[^()|]*)+)\)")
 
 
-@cache
-def version() -> str:
-    """Changes with whatever changes a task: the data, or the code below."""
-    return skill_version("tools", _RULES, [_FILE])
-
-
 class Tools(Skill):
     """Makes questions about four tools, each of which is asked for as often."""
+
+    files = (_FILE,)
 
     def generate(self, seed: int, part: Part = "train") -> dict[str, Any]:
         """Of the three tools that are not asked for, one or two are of the same domain."""
@@ -53,11 +47,8 @@ class Tools(Skill):
         arguments |= implied
         call = {"name": tool["name"], "arguments": {key: arguments[key] for key in tool["order"] if key in arguments}}
         request = dress(draw, data["polite"], request.rstrip(" ?"), request.endswith("?"))
-        return {
-            "question": ask([other["line"] for other in shown], request),
-            "answer": json.dumps(call, ensure_ascii=False, separators=(",", ":")),
-            "metadata": {"tools": [other["name"] for other in shown], "template": template},
-        }
+        question = ask([other["line"] for other in shown], request)
+        return made(question, call, tools=[other["name"] for other in shown], template=template)
 
 
 def describe(name: str, parameters: Mapping[str, str], description: str) -> str:
