@@ -36,7 +36,7 @@ from sapo_edge.tasks.question_parquet import PARQUET, read_parquet
 from sapo_edge.tasks.question_table import MAX_LINE, read_rows
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, make_check
 from sapo_edge.tasks.readings import TAGS
-from sapo_edge.tasks.texts import require
+from sapo_edge.tasks.texts import opened, require
 
 MAX_MISTAKES = 100
 BY_DIGEST = MAX_DATA_QUESTIONS, MAX_DATA_BYTES
@@ -226,15 +226,10 @@ def place_name(path: Path) -> str:
 
 @contextmanager
 def _opened(path: Path, size: int) -> Iterator[io.BufferedReader]:
-    remedy = "check its name and permissions"
-    require("\0" not in str(path), f"{path} can't be read: it is no path", remedy)
-    try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size > size:
-                raise TooManyError(f"{path} is too large", f"keep it below {size} bytes")
-            yield file
-    except OSError as error:
-        raise ManifestError(f"{path} can't be read: {error.strerror}", remedy) from error
+    with opened(path) as file:
+        if os.fstat(file.fileno()).st_size > size:
+            raise TooManyError(f"{path} is too large", f"keep it below {size} bytes")
+        yield file
 
 
 def _lines(file: io.BufferedReader, where: str) -> Iterator[tuple[int, bytes]]:
@@ -321,7 +316,7 @@ def _read_record(record: object, where: str) -> tuple[OwnQuestion, bool]:
 
 
 def parse_question(record: object) -> tuple[OwnQuestion, bool]:
-    require(isinstance(record, dict), "it is not an object", 'write {"question": "...", "answer": "..."}')
+    require(isinstance(record, dict), "it is not an object", f"write {FORM}")
     assert isinstance(record, dict)
     for key in record:
         if key not in KEYS:
