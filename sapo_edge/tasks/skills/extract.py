@@ -1,8 +1,6 @@
 """The skill `extract`: letters, mails and short messages, each with what it says as one JSON object.
 
-`data/extract.toml` has the templates and what fills them. Each template, thing, company and name belongs to one part: a
-test asks with sentences, and about things, that training never showed. A task is a pure function of the kinds, the part
-and a seed, the same on every system and version of Python.
+`data/extract.toml` has the templates and what fills them. Each template, thing, company and name belongs to one part.
 """
 
 from __future__ import annotations
@@ -16,8 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
-from sapo_edge.tasks.skills import PARTS, Part, Skill
-from sapo_edge.tasks.skills.draw import Draw, made, misspell, read_data
+from sapo_edge.tasks.skills import PARTS, Draw, Part, Skill, made, misspell, read_data
 
 KINDS = ("appointment", "complaint", "invitation", "invoice", "notice", "order", "request")
 FIELDS = ("who", "what", "date", "sum", "currency", "deadline", "wish")

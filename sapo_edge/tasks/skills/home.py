@@ -1,8 +1,7 @@
 """The skill `home`: requests for a smart home in five languages, each with one JSON call as its answer.
 
 The sentences are Home Assistant's (`data/`, made by `packaging/home/make.py`). Each template belongs to one part, and
-so does each name of a room or device: a test asks in words, and about things, that training never showed. A task is a
-pure function of the languages, the part and a seed, the same on every system and version of Python.
+so does each name of a room or device.
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ from functools import cache
 from itertools import accumulate
 from typing import Any
 
-from sapo_edge.tasks.skills import PARTS, Part, Skill
-from sapo_edge.tasks.skills.draw import Draw, dress, made, misspell, read_data
+from sapo_edge.tasks.skills import PARTS, Draw, Part, Skill, dress, made, misspell, read_data
 
 LANGUAGES = ("en", "de", "fr", "es", "pt")
 

@@ -1,8 +1,7 @@
 """The skill `tools`: four tools and a request, with the one call that answers it.
 
 Tools, requests and values are our own (`data/tools.json`). Each tool belongs to one part, and so does each name that
-requests mention: a held-out question shows four tools, in words, and about things, that training never showed. A task
-is a pure function of the part and a seed, the same on every system and version of Python.
+requests mention.
 
     parameters   by name, with a `?` where it is optional: string, integer, number, boolean, or the words of an enum
     values       by parameter: what requests say for it, as a kind of `names` or `values`; as texts, or pairs of what is
@@ -18,8 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sapo_edge.tasks.skills import PARTS, Part, Skill
-from sapo_edge.tasks.skills.draw import Draw, dress, made, read_data
+from sapo_edge.tasks.skills import PARTS, Draw, Part, Skill, dress, made, read_data
 
 _FILE = "tools.json"
 _SLOT = re.compile(r"\{(\w+)\}")
