@@ -95,9 +95,7 @@ def import_questions(
     say_next(manifest)
 
 
-def _rows_of_environment(
-    code: str, home: Path | None, stack: ExitStack, *, agree: bool
-) -> Iterator[tuple[int, object]]:
+def _rows_of_environment(code: str, home: Path | None, stack: ExitStack, *, agree: bool) -> Iterator[object]:
     from sapo_edge.cli.code import agrees_to_code
     from sapo_edge.library.environments import Environments
     from sapo_edge.state.paths import Paths
@@ -110,7 +108,7 @@ def _rows_of_environment(
 
 def _open(
     source: str, configuration: str | None, split: str | None, importer: Importer, stack: ExitStack
-) -> tuple[str, Iterator[tuple[int, object]]]:
+) -> tuple[str, Iterator[object]]:
     """What is imported, in words, and its rows."""
     from sapo_edge.tasks.columns import KEYS, NAMES
     from sapo_edge.tasks.question_file import SUFFIXES
@@ -129,7 +127,7 @@ def _open(
     return str(path), _rows([path], names)
 
 
-def _rows(paths: Iterable[Path], names: Sequence[str]) -> Iterator[tuple[int, object]]:
+def _rows(paths: Iterable[Path], names: Sequence[str]) -> Iterator[object]:
     from sapo_edge.backends.hub.data import MAX_FILE_BYTES
     from sapo_edge.tasks.question_file import scan_records
 

@@ -92,10 +92,10 @@ class Importer:
         """Names of columns that the flags give."""
         return tuple(name for name in (self._question, self._answer) if name is not None)
 
-    def questions(self, records: Iterable[tuple[int, object]], source: str) -> Iterator[OwnQuestion]:
+    def questions(self, records: Iterable[object], source: str) -> Iterator[OwnQuestion]:
         """The questions of rows, at most `MAX_DATA_QUESTIONS` of them, and `MAX_DATA_BYTES` as lines of a file."""
         result = self.result
-        for _, record in records:
+        for record in records:
             if result.kept == MAX_DATA_QUESTIONS:
                 result.said.append(f"it ends after {MAX_DATA_QUESTIONS} questions: a manifest has no more")
                 break

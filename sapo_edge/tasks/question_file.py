@@ -190,17 +190,17 @@ def scan_questions(path: Path, most: int, size: int) -> Iterator[tuple[OwnQuesti
             count += 1
 
 
-def scan_records(path: Path, size: int, names: Sequence[str]) -> Iterator[tuple[int, object]]:
-    """The lines or rows of a file as they are, each with its number, from 1; None for a line that is no JSON.
+def scan_records(path: Path, size: int, names: Sequence[str]) -> Iterator[object]:
+    """The lines or rows of a file as they are; None for a line that is no JSON.
 
     Of a Parquet file, the columns with these names are read.
     """
     with _opened(path, size) as file:
-        for number, content in _contents(file, path, names):
+        for _, content in _contents(file, path, names):
             try:
-                yield number, _parse(content, str(path)) if isinstance(content, bytes) else content
+                yield _parse(content, str(path)) if isinstance(content, bytes) else content
             except ManifestError:
-                yield number, None
+                yield None
 
 
 def _contents(

@@ -29,7 +29,7 @@ SYSTEM, ASK, SAY = (
 
 def imported(records: Iterable[object], **flags: str) -> tuple[list[OwnQuestion], Imported]:
     importer = Importer(**flags)
-    return list(importer.questions(enumerate(records, start=1), "rows")), importer.result
+    return list(importer.questions(records, "rows")), importer.result
 
 
 @pytest.mark.parametrize(("record", "expected"), [
@@ -134,7 +134,7 @@ def test_questions_of_our_own_keep_their_checks() -> None:
 def test_what_is_written_is_what_was_kept(tmp_path: Path) -> None:
     importer = Importer()
     rows = [{"messages": [SYSTEM, {"role": "user", "content": f"{n}?"}, SAY]} for n in range(7)]
-    questions = list(importer.questions(enumerate(rows), "rows"))
+    questions = list(importer.questions(rows, "rows"))
     manifest, lines = write_import(tmp_path / "new", "some-rows", questions, importer)
     assert [question for question, _, _ in read_questions(lines)] == questions
     read = Manifest.read(manifest)
@@ -145,14 +145,14 @@ def test_what_is_written_is_what_was_kept(tmp_path: Path) -> None:
 
 def test_nothing_is_written_where_nothing_can_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     importer = Importer()
-    rows = importer.questions([(1, {"question": "a?", "answer": ""}), (2, {"question": "b?", "answer": ""})], "rows")
+    rows = importer.questions([{"question": "a?", "answer": ""}, {"question": "b?", "answer": ""}], "rows")
     with pytest.raises(DataError, match="no row is a question; of 2 rows: answer is empty"):
         write_import(tmp_path / "new", "none", rows, importer)
     assert list((tmp_path / "new").iterdir()) == []
     importer = Importer()
     monkeypatch.setattr(os, "replace", lambda *_: os.truncate(tmp_path / "missing", 0))
     with pytest.raises(ConfigError, match="can't be written"):
-        write_import(tmp_path / "new", "x", importer.questions([(1, {"question": "a?", "answer": "b"})], ""), importer)
+        write_import(tmp_path / "new", "x", importer.questions([{"question": "a?", "answer": "b"}], ""), importer)
     assert list((tmp_path / "new").iterdir()) == [], "both or neither"
 
 
@@ -165,7 +165,7 @@ def test_the_limits_of_a_manifest_end_an_import_in_words(tmp_path: Path, monkeyp
     importer = Importer()
     turns = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi."})
     rows = [{"prompt": [*turns, {"role": "user", "content": row["question"]}], "answer": "x"} for row in rows]
-    manifest, lines = write_import(tmp_path, "few", importer.questions(enumerate(rows), "rows"), importer)
+    manifest, lines = write_import(tmp_path, "few", importer.questions(rows, "rows"), importer)
     assert len(lines.read_text().splitlines()) == importer.result.kept == importer.result.checks.total() == 2
     assert "MB of questions" in importer.result.said[0] and "only the last question" in importer.result.said[1]
     assert 'system = "Be brief."' in manifest.read_text(), "what is said of all questions is said of these"
@@ -217,7 +217,7 @@ KEYS = st.sampled_from(("question", "answer", "prompt", "completion", "messages"
 def test_any_rows_are_questions_or_are_counted(rows: list[Any]) -> None:
     importer = Importer()
     try:
-        kept = list(importer.questions(enumerate(rows), "rows"))
+        kept = list(importer.questions(rows, "rows"))
     except DataError as error:
         assert "can't be guessed" in error.message and not importer.result.kept
         return
