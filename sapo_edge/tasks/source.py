@@ -149,11 +149,9 @@ class TaskSource:
                 )
             task = self._draw_for_training(seed, cursor)
             cursor += 1
-            if task is None:
-                skipped += 1
-            else:
+            skipped = skipped + 1 if task is None else 0
+            if task is not None:
                 tasks.append(task)
-                skipped = 0
         return tuple(tasks), cursor
 
     def held_out(self, split: Split, count: int) -> tuple[Task, ...]:

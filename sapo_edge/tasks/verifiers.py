@@ -21,16 +21,6 @@ Verifier: TypeAlias = Callable[[str, Mapping[str, Any]], float]
 
 _LATEX_FRACTION = re.compile(r"\\d?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}", re.IGNORECASE)
 
-LIBRARY_VERIFIED = frozenset(
-    {
-        "arc_1d", "base_conversion", "basic_arithmetic", "bf", "binary_alternation", "caesar_cipher",
-        "calendar_arithmetic", "chain_sum", "count_bits", "count_primes", "decimal_arithmetic", "decimal_chain_sum",
-        "gcd", "lcm", "leg_counting", "letter_counting", "number_filtering", "prime_factorization", "products",
-        "rotate_matrix", "word_sequence_reversal",
-    }
-)  # fmt: skip
-"""Generators whose own verifier is used. A test follows all code that each of them can reach."""
-
 
 def verify_binary_matrix(answer: str, generated: Mapping[str, Any]) -> float:
     """Lines of numbers score 1, a list of lists of the same numbers 0.1. ReasoningGYM calls `eval` on the answer."""

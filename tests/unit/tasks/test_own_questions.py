@@ -446,7 +446,7 @@ def test_a_set_that_the_file_fills_gets_no_others() -> None:
     assert {question.split for question in split.test} == {"test"} and len(split.test) == 5
 
 
-def test_held_out_questions_are_never_drawn_and_the_same_everywhere(tmp_path: Path) -> None:
+def test_held_out_questions_are_never_drawn_and_the_same_everywhere() -> None:
     manifest = Manifest("own", (TaskEntry("mine", questions=plain(30)), TaskEntry("sums", "chain_sum")))
     source, other = TaskSource(manifest), TaskSource(Manifest.from_bytes(manifest.to_bytes()))
     held_out = {split: source.held_out(split, 200) for split in ("validation", "test")}
