@@ -176,9 +176,7 @@ def _scene() -> Scene:
     return Scene(plan, cache, own, news.put, news.put, opening)
 
 
-def run_job(
-    job: Job, scene: Scene, directory: Path, report: Callable[[int], None] = lambda finished: None
-) -> SwarmRecord:
+def run_job(job: Job, scene: Scene, directory: Path, report: Callable[[int], None]) -> SwarmRecord:
     """Run one swarm, from its saved state if there is one; `report` gets its finished rounds at once and after each."""
     state = job.state(directory)
     swarm = _new_swarm(job, scene)

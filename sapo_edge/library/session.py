@@ -55,7 +55,7 @@ class Around:
     """
 
     watch: Callable[[Store], AbstractContextManager[Receiver]]
-    report: Receiver = _do_nothing
+    report: Receiver
     log: Callable[[Path], AbstractContextManager[object]] = logs.written
     on_closed: Callable[[], None] = _do_nothing
     after_first_round: Callable[[], None] = _do_nothing

@@ -208,8 +208,7 @@ def _contents(
 ) -> Iterator[tuple[int, bytes | dict[str, Any]]]:
     """The lines or rows of a file. Of Parquet the named columns; None: those that say a question."""
     if path.suffix.lower() == TABLE:
-        needed = frozenset(("question", "answer")) if names is None else frozenset[str]()
-        yield from read_rows(file, str(path), needed)
+        yield from read_rows(file, str(path), {"question", "answer"} if names is None else set())
     elif path.suffix.lower() != PARQUET:
         yield from _lines(file, str(path))
     else:

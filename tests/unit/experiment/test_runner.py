@@ -226,7 +226,7 @@ def test_a_damaged_state_costs_one_swarm_alone(plan: Plan, tmp_path: Path, monke
         if finished == 3:
             raise KeyboardInterrupt
 
-    first = run_job(job, small_scene(plan, tmp_path / "first", said), tmp_path / "first")
+    first = run_job(job, small_scene(plan, tmp_path / "first", said), tmp_path / "first", lambda finished: None)
     with pytest.raises(KeyboardInterrupt):
         run_job(job, small_scene(plan, tmp_path / "second", said), tmp_path / "second", stop)
     (state,) = job.state(tmp_path / "second").glob("round-2/state.json")

@@ -193,8 +193,9 @@ def test_errors_of_a_table_name_its_lines_and_a_remedy(tmp_path: Path, content: 
 @given(st.binary(max_size=60), st.booleans())
 def test_no_table_is_an_error_of_another_kind(data: bytes, named: bool) -> None:
     with suppress(ManifestError):
-        for _, record in read_rows(io.BytesIO((b"question,answer\n" if named else b"") + data), "tasks.csv"):
-            assert set(record) <= {"question", "answer"}
+        names = {"question", "answer"}
+        for _, record in read_rows(io.BytesIO((b"question,answer\n" if named else b"") + data), "tasks.csv", names):
+            assert set(record) <= names
 
 
 @pytest.mark.parametrize(("answer", "checks"), [([2, 3], ("set", "lines")), ({"room": "hall"}, ("json",))])
