@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import ConfigError, DataError, ManifestError
 from sapo_edge.tasks import importing
-from sapo_edge.tasks.importing import Imported, Importer, write_import
+from sapo_edge.tasks.importing import Importer, write_import
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.question_file import parse_question, read_questions, scan_records
 from sapo_edge.tasks.question_table import MAX_LINE
@@ -27,9 +27,9 @@ SYSTEM, ASK, SAY = (
 )
 
 
-def imported(records: Iterable[object], **flags: str) -> tuple[list[OwnQuestion], Imported]:
+def imported(records: Iterable[object], **flags: str) -> tuple[list[OwnQuestion], Importer]:
     importer = Importer(**flags)
-    return list(importer.questions(records, "rows")), importer.result
+    return list(importer.questions(records, "rows")), importer
 
 
 @pytest.mark.parametrize(("record", "expected"), [
@@ -166,8 +166,8 @@ def test_the_limits_of_a_manifest_end_an_import_in_words(tmp_path: Path, monkeyp
     turns = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi."})
     rows = [{"prompt": [*turns, {"role": "user", "content": row["question"]}], "answer": "x"} for row in rows]
     manifest, lines = write_import(tmp_path, "few", importer.questions(rows, "rows"), importer)
-    assert len(lines.read_text().splitlines()) == importer.result.kept == importer.result.checks.total() == 2
-    assert "MB of questions" in importer.result.said[0] and "only the last question" in importer.result.said[1]
+    assert len(lines.read_text().splitlines()) == importer.kept == importer.checks.total() == 2
+    assert "MB of questions" in importer.said[0] and "only the last question" in importer.said[1]
     assert 'system = "Be brief."' in manifest.read_text(), "what is said of all questions is said of these"
 
 
@@ -178,7 +178,7 @@ def test_a_line_that_is_too_long_is_left_out_alone(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     kept = list(importer.questions(scan_records(path, 10**8, ()), "long.jsonl"))
     assert [question.question for question in kept] == ["a?", "d?"]
-    assert importer.result.left_out == {"it is empty, too long, or no object": 2}
+    assert importer.left_out == {"it is empty, too long, or no object": 2}
 
 
 def test_plain_lines_of_these_forms_are_questions_without_an_import(tmp_path: Path) -> None:
@@ -219,9 +219,9 @@ def test_any_rows_are_questions_or_are_counted(rows: list[Any]) -> None:
     try:
         kept = list(importer.questions(rows, "rows"))
     except DataError as error:
-        assert "can't be guessed" in error.message and not importer.result.kept
+        assert "can't be guessed" in error.message and not importer.kept
         return
-    assert len(kept) == importer.result.kept and len(kept) + importer.result.left_out.total() == len(rows)
+    assert len(kept) == importer.kept and len(kept) + importer.left_out.total() == len(rows)
     for question in kept:
         assert OwnQuestion.from_list(question.as_list()) == question
         assert parse_question(importing.as_record(question))[0].question == question.question
