@@ -147,12 +147,7 @@ class Run:
         """
         from sapo_edge.library.adapters import find_adapter, open_conversation
 
-        said: list[str] = []
-
-        def keep(piece: Piece) -> None:
-            if piece.done:
-                said.append(piece.text)
-
+        pieces: list[Piece] = []
         with self._lock:
             # It may have learned since the last question, also in another process.
             best = self._best(self._asked)
@@ -165,8 +160,8 @@ class Run:
                 self._asked = best
                 self._free = weakref.finalize(self, opened.close)
             self._conversation.speakers = (not base,)
-            self._conversation.ask(question, task=not plain, temperature=temperature, show=keep)
-        return said[-1]
+            self._conversation.ask(question, task=not plain, temperature=temperature, show=pieces.append)
+        return pieces[-1].text
 
     def evaluate(self, questions: int | None = None) -> Results:
         """Compare base model and adapter on so many test questions, None: as the settings say, as `sapo eval` does."""
