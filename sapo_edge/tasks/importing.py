@@ -21,7 +21,7 @@ from sapo_edge.errors import ConfigError, DataError, ManifestError
 from sapo_edge.plain import did_you_mean, printable
 from sapo_edge.tasks.allowed import nearest
 from sapo_edge.tasks.checks import CHECKS, folded
-from sapo_edge.tasks.columns import Columns, guess_columns, own_keys, read_row
+from sapo_edge.tasks.columns import Columns, Row, guess_columns, own_keys, read_row
 from sapo_edge.tasks.question_data import MAX_DATA_BYTES, MAX_DATA_QUESTIONS
 from sapo_edge.tasks.question_file import parse_question
 from sapo_edge.tasks.questions import SPLITS, OwnQuestion
@@ -113,7 +113,8 @@ class Importer:
         """The question of a row; None if it is left out, which is counted."""
         assert self.columns is not None
         try:
-            question = self._read(record, self.columns)
+            row = read_row(record, self.columns)
+            question = self._read(record, row, self.columns)
         except ManifestError as error:
             self.left_out[_reason(error)] += 1
             return None
@@ -122,6 +123,10 @@ class Importer:
             self.left_out["an earlier one asks the same"] += 1
             return None
         self._seen.add(mark)
+        if self._system is None:
+            self._system = row.system
+        self._differ |= row.system != self._system
+        self._earlier += bool(row.earlier)
         return question
 
     def _find_columns(self, record: Mapping[str, Any], source: str) -> Columns:
@@ -138,8 +143,7 @@ class Importer:
             raise DataError(f"which columns of {source} are question and answer can't be guessed", remedy)
         return Columns(question, answer)
 
-    def _read(self, record: Mapping[str, Any], columns: Columns) -> OwnQuestion:
-        row = read_row(record, columns)
+    def _read(self, record: Mapping[str, Any], row: Row, columns: Columns) -> OwnQuestion:
         if self._code is not None:
             own = {"question": row.question, "answer": record[columns.answer], "check": "code", "code": self._code}
         else:
@@ -150,12 +154,7 @@ class Importer:
             if own.get("split") not in SPLITS:
                 # Of other data sets it may say anything.
                 own.pop("split", None)
-        question, _ = parse_question({**own, "question": tidy(own["question"]), "answer": tidy(own["answer"])})
-        if self._system is None:
-            self._system = row.system
-        self._differ |= row.system != self._system
-        self._earlier += bool(row.earlier)
-        return question
+        return parse_question({**own, "question": tidy(own["question"]), "answer": tidy(own["answer"])})[0]
 
     def _count(self, question: OwnQuestion) -> None:
         self.kept += 1

@@ -110,6 +110,8 @@ def test_one_system_text_is_the_manifests_and_several_are_said() -> None:
     other = {"role": "user", "content": "Hu?"}
     _, result = imported([{"messages": [SYSTEM, ASK, SAY]}, {"messages": [SYSTEM, other, SAY]}])
     assert result.system == "Be brief." and not result.said
+    _, result = imported([{"messages": [SYSTEM, ASK, SAY]}, {"messages": [other, SAY, ASK, SAY]}])
+    assert result.system == "Be brief." and not result.said, "what is left out as asked before says nothing"
     _, result = imported([{"messages": [SYSTEM, ASK, SAY]}, {"messages": [other, SAY]}])
     assert not result.system and "system turns differ" in result.said[0]
     _, result = imported([{"messages": [{"role": "system", "content": "x" * 5000}, ASK, SAY]}])
