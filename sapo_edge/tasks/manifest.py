@@ -24,12 +24,11 @@ import msgpack
 from sapo_edge.errors import ManifestError
 from sapo_edge.policy import Message, Prompt
 from sapo_edge.tasks.allowed import ConfigValue, Flag, Integer, Real, check_config, check_generator, nearest, shorten
-from sapo_edge.tasks.answers import extract_answer
 from sapo_edge.tasks.checks import Code
 from sapo_edge.tasks.question_data import MAX_DATA_BYTES, MAX_DATA_QUESTIONS, QuestionData
 from sapo_edge.tasks.question_file import SUFFIXES, TooManyError, resolve_questions
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, split_questions
-from sapo_edge.tasks.readings import FIT, READINGS, TAGS
+from sapo_edge.tasks.readings import FIT, READINGS, TAGS, extract_answer
 from sapo_edge.tasks.texts import check_text, opened, require
 
 PROTOCOL = 1

@@ -22,7 +22,6 @@ import msgpack
 from sapo_edge.errors import ManifestError
 from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.tasks.allowed import nearest, shorten
-from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.checks import CHECKS, Pattern, compile_pattern
 from sapo_edge.tasks.columns import FORMS, KEYS, NAMES, OPTIONS, as_question, guess_columns
 from sapo_edge.tasks.question_data import (
@@ -35,7 +34,7 @@ from sapo_edge.tasks.question_data import (
 from sapo_edge.tasks.question_parquet import PARQUET, read_parquet
 from sapo_edge.tasks.question_table import MAX_LINE, read_rows
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, make_check
-from sapo_edge.tasks.readings import TAGS
+from sapo_edge.tasks.readings import CLOSE_TAG, OPEN_TAG, TAGS
 from sapo_edge.tasks.texts import opened, require
 
 MAX_MISTAKES = 100

@@ -10,7 +10,6 @@ from typing import Any
 
 from sapo_edge.errors import ManifestError
 from sapo_edge.policy import Prompt
-from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.checks import Code, folded
 from sapo_edge.tasks.manifest import Manifest, read_tables
 from sapo_edge.tasks.question_file import (
@@ -24,7 +23,7 @@ from sapo_edge.tasks.question_file import (
     read_questions,
 )
 from sapo_edge.tasks.questions import OwnQuestion
-from sapo_edge.tasks.readings import FIT, TAGS, read
+from sapo_edge.tasks.readings import CLOSE_TAG, FIT, OPEN_TAG, TAGS, read
 
 SPARE = 8
 """Tokens that a tokenizer may add to those of a text."""

@@ -20,8 +20,8 @@ import pytest
 
 import sapo_edge.tasks.verifiers as verifiers
 from sapo_edge.tasks.allowed import ALLOWED
-from sapo_edge.tasks.answers import extract_answer
 from sapo_edge.tasks.library import generate, make_dataset
+from sapo_edge.tasks.readings import extract_answer
 
 FOLLOWED = ("sapo_edge", "reasoning_gym")
 FORBIDDEN_BUILTINS = {

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from sapo_edge.errors import UnknownTaskError
 from sapo_edge.rollout import Task, TaskRef
 from sapo_edge.tasks.allowed import ALLOWED
-from sapo_edge.tasks.answers import extract_answer
 from sapo_edge.tasks.library import make_dataset
 from sapo_edge.tasks.logic import truth_table
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
+from sapo_edge.tasks.readings import extract_answer
 from sapo_edge.tasks.source import TaskSource
 from sapo_edge.tasks.verifiers import OWN_VERIFIERS, verify
 from tests.defences.defence import fails_without
