@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, urlencode
 import msgpack
 
 import sapo_edge
-from sapo_edge.children import python_command
+from sapo_edge.children import python_command, start_piped
 from sapo_edge.errors import ConfigError, DataError, StateError
 from sapo_edge.installing import how_to_install_extra
 from sapo_edge.plain import printable
@@ -121,9 +121,7 @@ class Environment:
     def _start(self) -> None:
         arguments = json.dumps(self._arguments)
         command = python_command("-m", "sapo_edge.library.environment_process", self.name, arguments)
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-        )
+        self._process = start_piped(command, subprocess.DEVNULL)
         self._unpacker = msgpack.Unpacker(max_buffer_size=_MAX_REPLY)
         try:
             loaded = self._receive(START_SECONDS)
