@@ -94,7 +94,7 @@ def run_session(workspace: Workspace, stop: Stop, around: Around) -> Outcome:
 
     def say(text: str) -> None:
         # What loads for minutes shows that in the log, too.
-        workspace.listener.say(text)
+        workspace.say(text)
         _LOGGER.info(text)
 
     load = OthersLoad()
