@@ -187,13 +187,13 @@ def run_job(job: Job, scene: Scene, directory: Path, report: Callable[[int], Non
             scene.narrate(f"{error.message}: {job.name} starts again")
             shutil.rmtree(state, ignore_errors=True)
             swarm = _new_swarm(job, scene)
-    report(swarm.finished)
+    report(swarm.round)
     saved = time.monotonic()
 
     def after_round(swarm: Swarm) -> None:
         nonlocal saved
-        report(swarm.finished)
-        if swarm.can_resume and swarm.finished < job.rounds and time.monotonic() - saved >= SAVE_SECONDS:
+        report(swarm.round)
+        if swarm.can_resume and swarm.round < job.rounds and time.monotonic() - saved >= SAVE_SECONDS:
             with _saving:
                 swarm.save(state)
             saved = time.monotonic()
