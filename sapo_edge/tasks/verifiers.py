@@ -1,4 +1,4 @@
-"""The verifiers of allowed generators: none evaluates text as code, and each ends quickly on any text of bounded length.
+"""The verifiers of allowed generators: none evaluates text, and each ends quickly on any text of bounded length.
 
 Most generators of ReasoningGYM use its own verifier; each was read line by line for 0.1.25. Where it evaluates text, is
 unbounded, or fully rewards a wrong answer, a small verifier of our own replaces it and otherwise scores the same.
