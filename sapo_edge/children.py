@@ -29,7 +29,7 @@ def home_option(home: Path | None) -> list[str]:
     return [] if home is None else ["--home", os.path.abspath(home.expanduser())]
 
 
-def start_piped(command: Sequence[str], errors: IO[bytes]) -> subprocess.Popen[bytes]:
+def start_piped(command: Sequence[str], errors: IO[bytes] | int) -> subprocess.Popen[bytes]:
     """Start a process whose input and output this one holds, its errors in a file; an OSError if it can't be."""
     # Ctrl-C in the terminal goes to this process only.
     session = sys.platform != "win32"

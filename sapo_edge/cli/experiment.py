@@ -83,14 +83,13 @@ def _run(plan: Plan, directory: Path, jobs: int, home: Path | None, *, as_json: 
     todo = [job for job in plan.jobs if job.key not in results.swarms]
     # All workers end on SIGTERM and on the end of the terminal as on Ctrl-C.
     interruptible = handling(ending_signals(), signal.default_int_handler)
-    with interruptible, closing(run_jobs(plan, directory, Paths.default(home).cache, workers, narrate)) as steps:
+    with interruptible, closing(run_jobs(plan, results, Paths.default(home).cache, workers, narrate)) as steps:
         try:
             if as_json:
                 _print_steps(steps)
             else:
                 show_steps(todo, len(plan.jobs), steps)
         except KeyboardInterrupt:
-            results.read()
             done = sum(job.key in results.swarms for job in plan.jobs)
             narrate(f"stopped; {done} of {len(plan.jobs)} swarms are finished, and the same command continues")
             raise

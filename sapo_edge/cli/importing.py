@@ -19,7 +19,7 @@ from sapo_edge.library.progress import DownloadReport
 from sapo_edge.plain import counted, narrate, printable, reasons
 
 if TYPE_CHECKING:
-    from sapo_edge.tasks.importing import Imported, Importer
+    from sapo_edge.tasks.importing import Importer
 
 SHOWN = 600
 """Most characters of a question that are shown."""
@@ -83,21 +83,18 @@ def import_questions(
             what, records = _open(source, configuration, split, importer, stack)
         name = name_like(directory.resolve().name)
         manifest, lines = write_import(directory, name, importer.questions(records, what), importer)
-    result = importer.result
     if json:
-        print_json({"manifest": str(manifest), "questions": str(lines), "source": what, **_record(result)})
+        print_json({"manifest": str(manifest), "questions": str(lines), "source": what, **_record(importer)})
         return
     print(manifest)
     print(lines)
-    for text in _describe(what, result):
+    for text in _describe(what, importer):
         narrate(text)
     narrate("look at them, then:")
     say_next(manifest)
 
 
-def _rows_of_environment(
-    code: str, home: Path | None, stack: ExitStack, *, agree: bool
-) -> Iterator[tuple[int, object]]:
+def _rows_of_environment(code: str, home: Path | None, stack: ExitStack, *, agree: bool) -> Iterator[object]:
     from sapo_edge.cli.code import agrees_to_code
     from sapo_edge.library.environments import Environments
     from sapo_edge.state.paths import Paths
@@ -110,7 +107,7 @@ def _rows_of_environment(
 
 def _open(
     source: str, configuration: str | None, split: str | None, importer: Importer, stack: ExitStack
-) -> tuple[str, Iterator[tuple[int, object]]]:
+) -> tuple[str, Iterator[object]]:
     """What is imported, in words, and its rows."""
     from sapo_edge.tasks.columns import KEYS, NAMES
     from sapo_edge.tasks.question_file import SUFFIXES
@@ -129,7 +126,7 @@ def _open(
     return str(path), _rows([path], names)
 
 
-def _rows(paths: Iterable[Path], names: Sequence[str]) -> Iterator[tuple[int, object]]:
+def _rows(paths: Iterable[Path], names: Sequence[str]) -> Iterator[object]:
     from sapo_edge.backends.hub.data import MAX_FILE_BYTES
     from sapo_edge.tasks.question_file import scan_records
 
@@ -137,27 +134,29 @@ def _rows(paths: Iterable[Path], names: Sequence[str]) -> Iterator[tuple[int, ob
         yield from scan_records(path, MAX_FILE_BYTES, names)
 
 
-def _record(result: Imported) -> dict[str, Any]:
+def _record(importer: Importer) -> dict[str, Any]:
     from sapo_edge.tasks.importing import as_record
 
     return {
-        "kept": result.kept, "rows": result.rows, "left_out": dict(result.left_out), "checks": dict(result.checks),
-        "columns": None if result.columns is None else [result.columns.question, result.columns.answer],
-        "system": result.system, "first": [as_record(question) for question in result.first],
-        "remarks": result.said,
+        "kept": importer.kept, "rows": importer.rows,
+        "left_out": dict(importer.left_out), "checks": dict(importer.checks),
+        "columns": None if importer.columns is None else [importer.columns.question, importer.columns.answer],
+        "system": importer.system, "first": [as_record(question) for question in importer.first],
+        "remarks": importer.said,
     }  # fmt: skip
 
 
-def _describe(what: str, result: Imported) -> Iterator[str]:
-    yield f"from {printable(what)}: {printable(result.columns)}"
-    yield f"{counted(result.kept, 'question')} of {counted(result.rows, 'row')}, by check: {reasons(result.checks)}"
-    for reason, count in result.left_out.most_common():
+def _describe(what: str, importer: Importer) -> Iterator[str]:
+    yield f"from {printable(what)}: {printable(importer.columns)}"
+    kept, rows = counted(importer.kept, "question"), counted(importer.rows, "row")
+    yield f"{kept} of {rows}, by check: {reasons(importer.checks)}"
+    for reason, count in importer.left_out.most_common():
         yield f"  left out {count}: {printable(reason)}"
-    yield from (printable(text) for text in result.said)
-    if result.system:
-        yield f"the system text is\n  {_shorten(result.system)}"
+    yield from (printable(text) for text in importer.said)
+    if importer.system:
+        yield f"the system text is\n  {_shorten(importer.system)}"
     yield "the first ones, as they will be asked and judged:"
-    for question in result.first:
+    for question in importer.first:
         yield f"\n  {_shorten(question.question)}"
         option = question.check.value
         more = f", {question.check.option}: {printable(option)}" if option else ""

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from sapo_edge.errors import ConfigError
-from sapo_edge.library.workspace import Workspace, printing
+from sapo_edge.library.workspace import Workspace
 from sapo_edge.library.workspace import open_workspace as open_silent_workspace
-from sapo_edge.plain import narrate
 
 
 def open_workspace(
@@ -24,7 +23,7 @@ def open_workspace(
         if values.get(name) is not None:
             raise ConfigError(f"{name} is given twice", "leave one of them out")
         values[name] = value
-    return open_silent_workspace(home, values, printing(narrate), needs_manifest=needs_manifest)
+    return open_silent_workspace(home, values, narrates=True, needs_manifest=needs_manifest)
 
 
 def parse_assignments(assignments: Iterable[str], flag: str = "--set") -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sapo_edge.control.event_words import FEW, TOO_FEW, describe_form, format_gain
 from sapo_edge.plain import counted, duration, energy, format_time, printable
 from sapo_edge.state.detail import Example
-from sapo_edge.tasks.answers import extract_answer
+from sapo_edge.tasks.readings import extract_answer
 
 if TYPE_CHECKING:
     # The terminal app's screens load without the journal.

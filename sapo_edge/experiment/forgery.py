@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import count, cycle, islice
 
 from sapo_edge.rollout import MAX_ANSWER_BYTES, Task
-from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
+from sapo_edge.tasks.readings import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.source import TaskSource
 
 _CANDIDATES = 48

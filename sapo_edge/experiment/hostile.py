@@ -30,7 +30,7 @@ from sapo_edge.experiment.forgery import (
     wrong_answers,
 )
 from sapo_edge.rollout import MAX_ANSWERS, Answer, Rollout
-from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
+from sapo_edge.tasks.readings import CLOSE_TAG, OPEN_TAG
 
 FLOOD = 8
 """How many times as much as others a member publishes that floods."""

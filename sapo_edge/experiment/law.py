@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from statistics import fmean
 
 from sapo_edge.experiment.measures import TEST, Measures, at
@@ -142,7 +143,7 @@ def law_pictures(found: Mapping[str, Sequence[Size]]) -> Iterator[tuple[str, byt
     with mpl.rc_context(STYLE):
         figure = new_figure(4.5)
         axes = figure.subplots()
-        for (arm, rows), color in zip(found.items(), COLORS, strict=False):
+        for (arm, rows), color in zip(found.items(), cycle(COLORS), strict=False):
             axes.plot(*zip(*_points(rows), strict=True), "o", color=color, label=arm, alpha=0.7)
             if (law := fit(rows)) is not None and law.is_told_apart:
                 last = rows[-1].members

@@ -25,7 +25,7 @@ from sapo_edge.sapo import RoundContext, RoundSettings, sapo_round
 from sapo_edge.selection import STRATEGIES, SubsetSelector
 from sapo_edge.swarm.bucket import Buckets, TokenBucket
 from sapo_edge.swarm.judging.external import ExternalScorer
-from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
+from sapo_edge.tasks.readings import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.source import TaskSource, derive_seed
 from sapo_edge.transport import Transport
 

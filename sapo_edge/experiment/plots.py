@@ -10,7 +10,7 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from statistics import fmean
@@ -147,7 +147,7 @@ def _draw(result: SettingResult, chart: _Chart, curves: Mapping[str, Curve]) -> 
             _line(axes, curves[arm.arm.name], styles[arm.arm.name], _label(arm.arm, 30))
     axes.set(xlabel=chart.x, ylabel=chart.y)
     axes.set_title(f"{chart.title}\n{_subtitle(result)}", loc="left")
-    _limits(axes, list(curves.values()))
+    _limits(axes, curves.values())
     figure.legend(loc="outside right upper", frameon=False, handlelength=2.6, labelspacing=0.9)
     return figure
 
@@ -169,7 +169,7 @@ def _panels(result: SettingResult, chart: _Chart, curves: Mapping[str, Curve]) -
         _line(axes, curves[arm.name], styles[arm.name], "")
         axes.set_title(_label(arm, 34), fontsize=9, loc="left")
         axes.tick_params(labelbottom=index + columns >= len(arms))
-    _limits(grid[0, 0], list(curves.values()))
+    _limits(grid[0, 0], curves.values())
     note = f"; dashed black: {result.setting.baseline}, the baseline" if baseline is not None else ""
     title = f"{chart.title}\n{textwrap.fill(_subtitle(result) + note, 100)}"
     figure.suptitle(title, fontsize="medium", x=0.01, horizontalalignment="left")
@@ -189,7 +189,7 @@ def _line(axes: Axes, curve: Curve, style: Mapping[str, Any], label: str) -> Non
     axes.plot(curve.x, curve.y, label=label, **style, **marker)
 
 
-def _limits(axes: Axes, curves: Sequence[Curve]) -> None:
+def _limits(axes: Axes, curves: Collection[Curve]) -> None:
     from matplotlib.ticker import MaxNLocator
 
     top = max(max(curve.high) for curve in curves)

@@ -46,13 +46,14 @@ class Step:
     is_done: bool
 
 
-def run_jobs(plan: Plan, directory: Path, cache: Path, workers: int, narrate: Narrate) -> Generator[Step, None, None]:
+def run_jobs(
+    plan: Plan, results: Results[None], cache: Path, workers: int, narrate: Narrate
+) -> Generator[Step, None, None]:
     """Run all swarms that are not done, in worker processes; yields their progress.
 
     Closing the generator ends the workers. Call it in the main thread.
     """
-    with exclusive(directory):
-        results = Results(directory, lambda record: None)
+    with exclusive(results.directory):
         results.check(plan, {})
         todo = [job for job in plan.jobs if job.key not in results.swarms]
         # What is missing is found before the directory is that of this plan, and by one process.
@@ -68,7 +69,7 @@ def run_jobs(plan: Plan, directory: Path, cache: Path, workers: int, narrate: Na
         with tempfile.TemporaryDirectory(
             prefix="sapo-experiment-", dir=_MEMORY if has_room else None, ignore_cleanup_errors=True
         ) as workspace:
-            yield from _share(plan, todo, results, (directory, cache, Path(workspace)), count, narrate)
+            yield from _share(plan, todo, results, (results.directory, cache, Path(workspace)), count, narrate)
 
 
 def _share(
@@ -176,9 +177,7 @@ def _scene() -> Scene:
     return Scene(plan, cache, own, news.put, news.put, opening)
 
 
-def run_job(
-    job: Job, scene: Scene, directory: Path, report: Callable[[int], None] = lambda finished: None
-) -> SwarmRecord:
+def run_job(job: Job, scene: Scene, directory: Path, report: Callable[[int], None]) -> SwarmRecord:
     """Run one swarm, from its saved state if there is one; `report` gets its finished rounds at once and after each."""
     state = job.state(directory)
     swarm = _new_swarm(job, scene)
@@ -189,13 +188,13 @@ def run_job(
             scene.narrate(f"{error.message}: {job.name} starts again")
             shutil.rmtree(state, ignore_errors=True)
             swarm = _new_swarm(job, scene)
-    report(swarm.finished)
+    report(swarm.round)
     saved = time.monotonic()
 
     def after_round(swarm: Swarm) -> None:
         nonlocal saved
-        report(swarm.finished)
-        if swarm.can_resume and swarm.finished < job.rounds and time.monotonic() - saved >= SAVE_SECONDS:
+        report(swarm.round)
+        if swarm.can_resume and swarm.round < job.rounds and time.monotonic() - saved >= SAVE_SECONDS:
             with _saving:
                 swarm.save(state)
             saved = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
@@ -176,7 +177,8 @@ def _read(kind: type[T], table: Mapping[str, Any], where: str, base: T | None = 
 def _value(name: str, value: Any, kind: Any, where: str, base: Any = None) -> Any:
     expected: Any = list if get_origin(kind) is tuple else dict if is_dataclass(kind) else kind
     if expected is float and type(value) is int:
-        value = float(value)
+        with suppress(OverflowError):
+            value = float(value)
     if type(value) is not expected:
         raise ConfigError(f"{where}: {name} is not {_WORDS[expected]}", "docs/results.md has an example")
     if expected is list:

@@ -70,7 +70,6 @@ class Swarm:
     Attributes:
         members: honest ones first, then those that never learn.
         round: that is run, or was the last to be run; all clocks of members depend on it.
-        finished: rounds that were recorded.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class Swarm:
         self.members: list[Member] = []
         self.rounds: list[RoundRecord] = []
         self.evaluations: list[EvaluationRecord] = []
-        self.round = self.finished = 0
+        self.round = 0
         self._sets = sets
         network = MemorySwarm()
         for shelf in shelves.values():
@@ -109,10 +108,10 @@ class Swarm:
 
     def run(self, after_round: Callable[[Swarm], None] = lambda swarm: None) -> SwarmRecord:
         """Run the rounds that are left; `after_round` is called after each with all of its evaluations."""
-        if not self.finished and not self.evaluations:
+        if not self.round and not self.evaluations:
             self._examine(0, [VALIDATION])
-        while self.finished < self.job.rounds:
-            self._run_round(self.finished + 1)
+        while self.round < self.job.rounds:
+            self._run_round(self.round + 1)
             after_round(self)
         entries = {name: tuple(task.ref.entry for task in questions.tasks) for name, questions in self._sets.items()}
         if self.job.arm.attack:
@@ -132,7 +131,6 @@ class Swarm:
                 member.begin(number)
             if member.is_due(number):
                 self.rounds.append(member.run_round(number))
-        self.finished = number
         if number == self.job.rounds:
             self._examine(number, list(self._sets))
         elif number % self.job.setting.every == 0:
@@ -176,9 +174,9 @@ class Swarm:
                     shutil.copytree(member.shelf.place(member.place), draft / f"adapter-{member.number}")
                     member.pool.save(draft / f"pool-{member.number}")
                     members.append(_MemberState(member.cursor, member.sequence, member.received, member.rates))
-                state = _State(self.finished, tuple(members), tuple(self.rounds), tuple(self.evaluations))
+                state = _State(self.round, tuple(members), tuple(self.rounds), tuple(self.evaluations))
                 (draft / _STATE).write_text(json.dumps(asdict(state)))
-                os.rename(draft, directory / f"round-{self.finished}")
+                os.rename(draft, directory / f"round-{self.round}")
             except BaseException:
                 shutil.rmtree(draft, ignore_errors=True)
                 raise
@@ -193,7 +191,7 @@ class Swarm:
         try:
             state = decoder(_State).validate_json((path / _STATE).read_bytes(), strict=True)
             # Before the pools are read: the ages of their rollouts depend on it.
-            self.round = self.finished = state.finished
+            self.round = state.finished
             for member, saved in zip(self.members, state.members, strict=True):
                 member.cursor, member.sequence, member.received = saved.cursor, saved.sequence, saved.received
                 member.rates.update(saved.rates)

@@ -31,10 +31,6 @@ WAITING = 256
 """Most events that wait for a library; others are left out, and that is told."""
 END_SECONDS = 20.0
 """Longest time that the end of a run waits for a library."""
-PACKAGES: Mapping[str, str] = {
-    "tensorboard": "tensorboardX", "trackio": "trackio", "wandb": "wandb", "mlflow": "mlflow",
-}  # fmt: skip
-"""The module and distribution of each value of the setting."""
 
 Figures = Mapping[str, float]
 
@@ -134,7 +130,7 @@ def open_curves(library: str, directory: Path, name: str, warn: Callable[[str], 
         directory: for the files of libraries without a place of their own.
         name: of the run; one that is continued is continued there.
     """
-    module = PACKAGES[library]
+    module, _ = _OPENERS[library]
     if find_spec(module) is None:
         raise StateError(f"{library} needs {module}, which is not installed", how_to_install(module))
     place = directory / library
@@ -162,7 +158,8 @@ def _open(library: str, place: Path, name: str) -> Target:
         # It tells its makers what is called, and tries for minutes to reach a server.
         for variable, value in (("DISABLE_TELEMETRY", "true"), ("HTTP_REQUEST_MAX_RETRIES", "2")):
             os.environ.setdefault(f"MLFLOW_{variable}", value)
-    return _OPENERS[library](import_module(PACKAGES[library]), place, name)
+    module, opener = _OPENERS[library]
+    return opener(import_module(module), place, name)
 
 
 def _open_tensorboard(module: Any, place: Path, name: str) -> Target:
@@ -218,6 +215,8 @@ def _open_mlflow(module: Any, place: Path, name: str) -> Target:
     return Target(log, lambda: client.set_terminated(run))
 
 
-_OPENERS: Mapping[str, Callable[[Any, Path, str], Target]] = {
-    "tensorboard": _open_tensorboard, "trackio": _open_trackio, "wandb": _open_wandb, "mlflow": _open_mlflow,
+_OPENERS: Mapping[str, tuple[str, Callable[[Any, Path, str], Target]]] = {
+    "tensorboard": ("tensorboardX", _open_tensorboard), "trackio": ("trackio", _open_trackio),
+    "wandb": ("wandb", _open_wandb), "mlflow": ("mlflow", _open_mlflow),
 }  # fmt: skip
+"""By the values of the setting: the module, which is its distribution, too, and what opens it."""

@@ -15,16 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Literal
 
 import verifiers.v1 as vf
 
 from sapo_edge.errors import ConfigError
 from sapo_edge.rollout import Task
 from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tasks.skills import Part
 from sapo_edge.tasks.source import TaskSource
-
-Split = Literal["train", "validation", "test"]
 
 
 class SapoConfig(vf.TasksetConfig):
@@ -32,7 +30,7 @@ class SapoConfig(vf.TasksetConfig):
 
     manifest: str = "starter"
     """A shipped manifest's name, or the path of a file."""
-    split: Split = "test"
+    split: Part = "test"
     """Held-out questions (at most 200), or those that are trained on."""
     questions: int = 200
     """Most of them; of generators there are always more to train on."""
@@ -45,7 +43,7 @@ class SapoData(vf.TaskData):
 
     answer: str
     manifest: str
-    split: Split
+    split: Part
     questions: int
     seed: int
     place: int
@@ -92,7 +90,7 @@ class SapoTaskset(vf.Taskset[SapoTask, SapoConfig]):
 
 
 @lru_cache(maxsize=8)
-def questions_of(manifest: str, split: Split, count: int, seed: int) -> tuple[TaskSource, tuple[Task, ...]]:
+def questions_of(manifest: str, split: Part, count: int, seed: int) -> tuple[TaskSource, tuple[Task, ...]]:
     """The tasks of a part of a manifest, the same in every process; a ConfigError if there are none."""
     source = TaskSource(load_manifest(manifest))
     tasks = source.training_tasks(seed, 0, count)[0] if split == "train" else source.held_out(split, count)

@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, urlencode
 import msgpack
 
 import sapo_edge
-from sapo_edge.children import python_command
+from sapo_edge.children import python_command, start_piped
 from sapo_edge.errors import ConfigError, DataError, StateError
 from sapo_edge.installing import how_to_install_extra
 from sapo_edge.plain import printable
@@ -75,11 +75,11 @@ class Environment:
             raise ConfigError(f"the environment {self.name} needs the package verifiers", remedy)
         self._start()
 
-    def rows(self) -> Iterator[tuple[int, object]]:
+    def rows(self) -> Iterator[object]:
         """Its tasks, as rows of a data set; not while it judges. A DataError if it hangs or ends before the last."""
         try:
             self._send("rows")
-            yield from enumerate(iter(lambda: self._receive(START_SECONDS), None), start=1)
+            yield from iter(lambda: self._receive(START_SECONDS), None)
         except (OSError, EOFError) as error:
             remedy = "try it by itself: vf-eval, or import it"
             raise DataError(f"the environment {self.name} ended, or hung, before its last task", remedy) from error
@@ -112,18 +112,16 @@ class Environment:
         self.lost, self._in_row = self.lost + 1, self._in_row + 1
         is_late = isinstance(error, TimeoutError)
         what = f"took more than {ANSWER_SECONDS:.0f} s" if is_late else "ended, or took too much memory,"
-        if self._in_row == MAX_IN_ROW:
+        if self._in_row >= MAX_IN_ROW:
             remedy = "try its rewards by themselves"
-            raise DataError(f"the environment {self.name} {what} on {MAX_IN_ROW} answers in a row", remedy)
+            raise DataError(f"the environment {self.name} {what} on {self._in_row} answers in a row", remedy)
         self._say(f"the environment {self.name} {what} on an answer, which counts as wrong ({self.lost} so far)")
         return 0.0
 
     def _start(self) -> None:
         arguments = json.dumps(self._arguments)
         command = python_command("-m", "sapo_edge.library.environment_process", self.name, arguments)
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-        )
+        self._process = start_piped(command, subprocess.DEVNULL)
         self._unpacker = msgpack.Unpacker(max_buffer_size=_MAX_REPLY)
         try:
             loaded = self._receive(START_SECONDS)
@@ -131,12 +129,12 @@ class Environment:
             self._kill()
             what = f"took more than {START_SECONDS:.0f} s to load" if isinstance(error, TimeoutError) else "ended"
             raise DataError(f"the environment {self.name} {what}", "try it by itself: vf-eval, or import it") from error
-        if "refused" in loaded:
+        if "refused" in loaded or "failed" in loaded:
             self._kill()
+        if "refused" in loaded:
             remedy = "only environments with one turn and rewards of their own can be used"
             raise ConfigError(f"the environment {self.name} {printable(loaded['refused'])}", remedy)
         if "failed" in loaded:
-            self._kill()
             remedy = "check its name and arguments, and whether it is installed here"
             raise DataError(f"the environment {self.name} can't be loaded: {printable(loaded['failed'])}", remedy)
 

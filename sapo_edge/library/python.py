@@ -24,8 +24,7 @@ from sapo_edge import events
 from sapo_edge.care.stop import Stop
 from sapo_edge.errors import ConfigError, ManifestError
 from sapo_edge.library.session import Around, run_session
-from sapo_edge.library.workspace import Listener, Workspace, find_manifest, open_workspace, printing
-from sapo_edge.plain import narrate
+from sapo_edge.library.workspace import Workspace, find_manifest, open_workspace
 from sapo_edge.state.paths import Paths
 
 if TYPE_CHECKING:
@@ -147,12 +146,7 @@ class Run:
         """
         from sapo_edge.library.adapters import find_adapter, open_conversation
 
-        said: list[str] = []
-
-        def keep(piece: Piece) -> None:
-            if piece.done:
-                said.append(piece.text)
-
+        pieces: list[Piece] = []
         with self._lock:
             # It may have learned since the last question, also in another process.
             best = self._best(self._asked)
@@ -160,13 +154,13 @@ class Run:
                 self.close()
                 workspace, opened = self._workspace(), ExitStack()
                 adapter = find_adapter(workspace, None if best is None else best.directory)
-                conversation = open_conversation(workspace, adapter, workspace.listener.say)
+                conversation = open_conversation(workspace, adapter, workspace.say)
                 self._conversation, _ = opened.enter_context(conversation)
                 self._asked = best
                 self._free = weakref.finalize(self, opened.close)
             self._conversation.speakers = (not base,)
-            self._conversation.ask(question, task=not plain, temperature=temperature, show=keep)
-        return said[-1]
+            self._conversation.ask(question, task=not plain, temperature=temperature, show=pieces.append)
+        return pieces[-1].text
 
     def evaluate(self, questions: int | None = None) -> Results:
         """Compare base model and adapter on so many test questions, None: as the settings say, as `sapo eval` does."""
@@ -212,8 +206,8 @@ class Run:
 
         return Checkpoints(self._paths.run_of(self.name).checkpoints).to_use(verified)
 
-    def _workspace(self, flags: Mapping[str, object] | None = None, listener: Listener | None = None) -> Workspace:
-        return open_workspace(self._paths.home, flags, listener or Listener(), run=self.name)
+    def _workspace(self, flags: Mapping[str, object] | None = None, *, narrates: bool = False) -> Workspace:
+        return open_workspace(self._paths.home, flags, self.name, narrates=narrates)
 
 
 def open_run(
@@ -293,16 +287,16 @@ def _train(
         raise ConfigError("network is no argument", 'swarm="open" shares, and without swarm nothing is sent')
     if run._functions and swarm is not None:
         raise ConfigError("check is a function of this machine, so others can't judge by it", "leave out swarm")
-    stop, listener = stop or Stop(), printing(narrate) if show else Listener()
+    stop = stop or Stop()
     flags = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in settings.items()}
     flags |= {"rounds": done + rounds, "network": "solo" if swarm is None else "swarm"}
     if manifest is not None:
         flags["manifest"] = manifest[0]
     # A wrong setting is told before anything is joined or begun.
-    workspace = run._workspace(flags, listener)
+    workspace = run._workspace(flags, narrates=show)
     if swarm is not None:
         _join(workspace, swarm, None if manifest is None else manifest[1], agree=agree)
-        workspace = run._workspace(flags, listener)
+        workspace = run._workspace(flags, narrates=show)
         workspace.check_swarm()
     _choose(run._paths, run.name)
     thread, waiting = threading.get_ident(), deque[events.Event]()
@@ -329,7 +323,7 @@ def _train(
     @contextmanager
     def watch(store: Store) -> Iterator[Receiver]:
         # Not before the model is loaded: there Ctrl-C just ends the call, as elsewhere in Python.
-        with _interruptible(stop, listener, interrupts):
+        with _interruptible(stop, workspace, interrupts):
             if not show:
                 yield lambda event: None
                 return
@@ -350,7 +344,7 @@ def _train(
     if interrupts:
         raise KeyboardInterrupt
     if outcome.was_done:
-        listener.say(f"nothing to do: {run.name} has its {done + rounds} rounds; run.train(10) makes 10 more")
+        workspace.say(f"nothing to do: {run.name} has its {done + rounds} rounds; run.train(10) makes 10 more")
 
 
 @contextmanager
@@ -361,16 +355,16 @@ def _judging(run: Run, workspace: Workspace) -> Iterator[Mapping[str, Function]]
     def agreed(name: str) -> bool:
         return name in agreed_code(workspace.paths.code)
 
-    with judging(workspace.manifest if workspace.is_alone else None, agreed, workspace.listener.say) as environments:
+    with judging(workspace.manifest if workspace.is_alone else None, agreed, workspace.say) as environments:
         yield run._functions or environments
 
 
 @contextmanager
-def _interruptible(stop: Stop, listener: Listener, interrupts: list[int]) -> Iterator[None]:
+def _interruptible(stop: Stop, workspace: Workspace, interrupts: list[int]) -> Iterator[None]:
     """Let Ctrl-C end the run in order, and keep its signals. Another thread than the main one gets none."""
     from sapo_edge.library.signals import StopSignals, handling
 
-    signals = StopSignals(stop, listener.say)
+    signals = StopSignals(stop, workspace.say)
 
     def handle(number: int, frame: Any) -> None:
         interrupts.append(number)

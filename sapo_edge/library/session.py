@@ -55,7 +55,7 @@ class Around:
     """
 
     watch: Callable[[Store], AbstractContextManager[Receiver]]
-    report: Receiver = _do_nothing
+    report: Receiver
     log: Callable[[Path], AbstractContextManager[object]] = logs.written
     on_closed: Callable[[], None] = _do_nothing
     after_first_round: Callable[[], None] = _do_nothing
@@ -92,9 +92,13 @@ def run_session(workspace: Workspace, stop: Stop, around: Around) -> Outcome:
     from sapo_edge.state.store import Store
     from sapo_edge.tasks.source import TaskSource
 
+    def say(text: str) -> None:
+        # What loads for minutes shows that in the log, too.
+        workspace.say(text)
+        _LOGGER.info(text)
+
     load = OthersLoad()
     _others(load, 0)
-    say = partial(_tell, workspace)
     workspace = workspace.fetch_manifest()
     settings = workspace.node_settings
     source = TaskSource(workspace.require_manifest(), around.functions)
@@ -133,12 +137,6 @@ def run_session(workspace: Workspace, stop: Stop, around: Around) -> Outcome:
             stopped = node.run()
         was_done = stopped.done and not stopped.rounds
         return Outcome(stopped, store.journal.held_out_course(), node.comparison, was_done, node.interrupted)
-
-
-def _tell(workspace: Workspace, text: str) -> None:
-    """Print a message about the start, and log it: what loads for minutes shows that in the log, too."""
-    workspace.listener.say(text)
-    _LOGGER.info(text)
 
 
 def _others(load: OthersLoad, seconds: float = 0.5) -> float:

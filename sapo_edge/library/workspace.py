@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from sapo_edge.errors import ConfigError, ManifestError, NoNodeError, SapoError
 from sapo_edge.library.progress import DownloadReport
+from sapo_edge.plain import narrate
 
 if TYPE_CHECKING:
     from sapo_edge.backends.backend import RoundShape
@@ -37,26 +38,6 @@ STATE_SETTINGS = ("model", "rank", "alpha", "seed")
 
 
 @dataclass(frozen=True)
-class Listener:
-    """Who hears what takes time.
-
-    Attributes:
-        watch_download: a context in which the model of a name is downloaded; gives what is told of bytes so far and in
-            all, if anything.
-    """
-
-    say: Callable[[str], None] = lambda text: None
-    watch_download: Callable[[str], AbstractContextManager[Callable[[int, int], None] | None]] = lambda name: (
-        nullcontext()
-    )
-
-
-def printing(say: Callable[[str], None]) -> Listener:
-    """Tells of everything in lines, and of downloads by a bar on a terminal."""
-    return Listener(say, lambda name: closing(DownloadReport(name, say)))
-
-
-@dataclass(frozen=True)
 class Workspace:
     """What a command works on.
 
@@ -66,6 +47,7 @@ class Workspace:
         manifest: what is trained on; None if the swarm was joined by an invite and no member has sent it yet.
         swarm: the joined one, or the open swarm of the manifest; None after the last one was left, and for a manifest
             with own questions until one is joined.
+        narrates: whether to tell on stderr what takes time: in lines, and of a download by a bar on a terminal.
     """
 
     paths: Paths
@@ -73,7 +55,11 @@ class Workspace:
     membership: Membership
     manifest: Manifest | None
     swarm: Swarm | None
-    listener: Listener = Listener()
+    narrates: bool
+
+    def say(self, text: str) -> None:
+        if self.narrates:
+            narrate(text)
 
     @property
     def settings(self) -> Settings:
@@ -123,7 +109,7 @@ class Workspace:
             return None
         if find_spec("libtorrent") is None:
             what, remedy = TROUBLES["library"]
-            self.listener.say(f"{what}, so nobody is found elsewhere; {remedy}")
+            self.say(f"{what}, so nobody is found elsewhere; {remedy}")
             return None
         return Entry(self.contacts, self.dht_nodes)
 
@@ -132,7 +118,9 @@ class Workspace:
         """The model's file or directory, downloaded if necessary."""
         from sapo_edge.backends.model.find import find_model
 
-        with self.listener.watch_download(self.settings.model) as progress:
+        if not self.narrates:
+            return find_model(self.settings.model)
+        with closing(DownloadReport(self.settings.model, narrate)) as progress:
             return find_model(self.settings.model, progress=progress)
 
     def require_manifest(self) -> Manifest:
@@ -167,11 +155,11 @@ class Workspace:
         mdns = self.settings.mdns == "on" and self.settings.listen == "all"
         for data in missing:
             size = f"{data.size / 1e6:.1f} MB"
-            self.listener.say(f"asking members of {swarm.name} for its {data.count} questions, {size}")
+            self.say(f"asking members of {swarm.name} for its {data.count} questions, {size}")
             fetch_questions(data, self.membership.kept, swarm, FETCH_SECONDS, self.entry(), mdns)
         if manifest is not None:
             return self
-        self.listener.say(f"asking members of {swarm.name} for its manifest (at most {FETCH_SECONDS:.0f} s)")
+        self.say(f"asking members of {swarm.name} for its manifest (at most {FETCH_SECONDS:.0f} s)")
         fetched = fetch_manifest(swarm, FETCH_SECONDS, self.entry(), mdns)
         manifest = self.membership.keep_manifest(fetched.to_bytes(), swarm.manifest)
         resolved = self.resolved.with_manifest(manifest.name, manifest.max_tokens)
@@ -211,7 +199,7 @@ class Workspace:
 
         Args:
             directory: for the adapter file that the sampler reads.
-            say: receives messages in the listener's place.
+            say: receives messages in place of stderr.
             as_learner: sample as a node does that learns here, though this policy does not.
         """
         from sapo_edge.backends.backend import OpenOptions
@@ -227,7 +215,7 @@ class Workspace:
             LoraSettings(settings.rank, settings.alpha, adapter_seed(seed)),
             settings.threads,
             trainable,
-            say or self.listener.say,
+            say or self.say,
             thinking=settings.thinking == "on",
             quantise=self.quantise,
             precision=settings.precision,
@@ -251,9 +239,9 @@ class Workspace:
 def open_workspace(
     home: Path | None,
     flags: Mapping[str, object] | None = None,
-    listener: Listener = Listener(),
     run: str | None = None,
     *,
+    narrates: bool = False,
     needs_manifest: bool = True,
 ) -> Workspace:
     """Resolve what a command works on. Creates nothing outside of the cache and uses no network.
@@ -293,7 +281,7 @@ def open_workspace(
             manifest, swarm = None, membership.current
     if manifest is not None:
         resolved = resolved.with_manifest(manifest.name, manifest.max_tokens)
-    return Workspace(paths, resolved, membership, manifest, swarm, listener)
+    return Workspace(paths, resolved, membership, manifest, swarm, narrates)
 
 
 def _made_with(paths: Paths, membership: Membership) -> dict[str, object]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sapo_edge.errors import ConfigError, UnknownTaskError
 from sapo_edge.fields import check_flag, check_list, check_number, check_text
 from sapo_edge.rollout import MAX_ANSWERS, Answer, Rollout, Task, TaskRef
-from sapo_edge.tasks.answers import CLOSE_TAG, MAX_ANSWER_CHARACTERS, OPEN_TAG
+from sapo_edge.tasks.readings import CLOSE_TAG, MAX_ANSWER_CHARACTERS, OPEN_TAG
 
 if TYPE_CHECKING:
     from sapo_edge.tasks.source import TaskSource

@@ -110,8 +110,8 @@ class Pool:
         self._clock = clock
         self._wall_clock = wall_clock
         self._lock = threading.Lock()
-        # Marks of task and text by id; None if they are not known. A rollout may leave the pool while it is trained on.
-        self._removed: Recent[str, tuple[bytes, bytes] | None] = Recent(self.limits.remembered)
+        # The mark of the text by id; None if it is not known. A rollout may leave the pool while it is trained on.
+        self._removed: Recent[str, bytes | None] = Recent(self.limits.remembered)
         # An honest node draws each task reference once, so a used one is refused for good. Where questions are few and
         # answers short, honest nodes draw a question again and write the same text again. So an author's newer rollout
         # of a question replaces the held one, and a used text may come again after 256 others: some 60 rounds.
@@ -190,8 +190,8 @@ class Pool:
             saved = SavedPool(list(self._removed), list(self._used_tasks), list(self._used_texts), rollouts)
         write_pool(path, saved)
 
-    def load(self, path: Path) -> int:
-        """Add the rollouts of a file, if there is one, aged by the time since their arrival; returns how many came in.
+    def load(self, path: Path) -> None:
+        """Add the rollouts of a file, if there is one, aged by the time since their arrival.
 
         A StateError if it can't be read, is damaged or is larger than this pool's limits allow; the pool is unchanged.
         """
@@ -205,16 +205,14 @@ class Pool:
                 return now - max(0.0, wall_now - time)
 
             loaded = [_entry(item.rollout, aged(item.arrival), item.neighbourhood) for item in saved.rollouts]
-            present = list(self._held.values())
             self._removed = Recent(limits.remembered, {**dict.fromkeys(saved.removed), **self._removed})
             self._used_tasks = Recent(limits.remembered, {**dict.fromkeys(saved.used_tasks), **self._used_tasks})
             self._used_texts = Recent(limits.used_texts, {**dict.fromkeys(saved.used_texts), **self._used_texts})
+            loaded += self._held.values()
             self._clear()
-            for entry in sorted(loaded + present, key=lambda entry: entry.arrival):
+            for entry in sorted(loaded, key=lambda entry: entry.arrival):
                 if entry.arrival >= now - limits.seconds:
                     self._add(entry)
-            new = {entry.rollout.id for entry in loaded} - {entry.rollout.id for entry in present}
-            return len(new & self._held.keys())
 
     def _add(self, entry: _Entry) -> PoolOutcome:
         refusal = self._refusal(entry)
@@ -277,7 +275,7 @@ class Pool:
             # Without `distinct`, another rollout may have had the same mark.
             self._marks.pop(mark, None)
         self._count(entry, -1)
-        self._removed[identity] = (entry.task, entry.text)
+        self._removed[identity] = entry.text
 
     def _count(self, entry: _Entry, sign: int) -> None:
         self._by_author.add(entry.rollout.author, sign, sign * entry.size)
@@ -290,10 +288,9 @@ class Pool:
         They may be there if it left the pool while it was trained on. Its text is forgotten if many others left, too.
         """
         entry = self._held.get(identity)
-        marks = self._removed.get(identity) if entry is None else (entry.task, entry.text)
+        task, text = task_mark(author, ref), self._removed.get(identity) if entry is None else entry.text
         if entry is not None:
             self._remove(identity)
-        task, text = task_mark(author, ref), None if marks is None else marks[1]
         for mark in (task, text) if self.limits.distinct else ():
             if mark is not None and (copy := self._marks.get(mark)) is not None:
                 self._remove(copy)

@@ -116,10 +116,8 @@ def as_question(record: object) -> object:
 
     A system turn is an error: it belongs to the manifest, and a file of questions has none.
     """
-    columns = guess_columns(record) if isinstance(record, dict) else None
-    if columns is None:
+    if not isinstance(record, dict) or (columns := guess_columns(record)) is None:
         return record
-    assert isinstance(record, dict)
     if columns == FORMS[0]:
         row = read_row(record, columns) if isinstance(record["answer"], str) and "check" not in record else None
         return {**record, "answer": row.answer, "check": row.check} if row is not None and row.check else record

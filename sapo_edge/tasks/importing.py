@@ -12,7 +12,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from sapo_edge.errors import ConfigError, DataError, ManifestError
 from sapo_edge.plain import did_you_mean, printable
 from sapo_edge.tasks.allowed import nearest
 from sapo_edge.tasks.checks import CHECKS, folded
-from sapo_edge.tasks.columns import Columns, guess_columns, own_keys, read_row
+from sapo_edge.tasks.columns import Columns, Row, guess_columns, own_keys, read_row
 from sapo_edge.tasks.question_data import MAX_DATA_BYTES, MAX_DATA_QUESTIONS
 from sapo_edge.tasks.question_file import parse_question
 from sapo_edge.tasks.questions import SPLITS, OwnQuestion
@@ -40,36 +39,22 @@ MAX_TRIED = 100
 """Rows in which the columns are looked for."""
 
 
-@dataclass
-class Imported:
-    """What an import has found.
+class Importer:
+    """Reads rows, keeps those that are questions, and tells what it has found.
+
+    Args:
+        question, answer: names of columns; None: guessed.
+        check: of all questions; None: what a row says, or what fits its answer.
+        code: name of the function that judges all answers; None: checks do.
 
     Attributes:
+        names: of the columns that the arguments name.
         columns: of question and answer; None before the first row.
         kept, rows: numbers of questions, and of rows that were read.
         left_out: rows by the reason.
         checks: questions by the name of their check.
         system: text of the system turn of all conversations; "" without one.
         said: what its owner should know besides.
-    """
-
-    columns: Columns | None = None
-    kept: int = 0
-    rows: int = 0
-    left_out: Counter[str] = field(default_factory=Counter)
-    checks: Counter[str] = field(default_factory=Counter)
-    first: list[OwnQuestion] = field(default_factory=list)
-    system: str = ""
-    said: list[str] = field(default_factory=list)
-
-
-class Importer:
-    """Reads rows, and keeps those that are questions.
-
-    Args:
-        question, answer: names of columns; None: guessed.
-        check: of all questions; None: what a row says, or what fits its answer.
-        code: name of the function that judges all answers; None: checks do.
     """
 
     def __init__(
@@ -79,7 +64,13 @@ class Importer:
             others = f"choose of {', '.join(PLAIN_CHECKS)}; others need an option in each line of tasks.jsonl"
             remedy = others if check in CHECKS else nearest(check, PLAIN_CHECKS)
             raise ConfigError(f"an import has no check {check}", remedy)
-        self.result = Imported()
+        self.names = tuple(name for name in (question, answer) if name is not None)
+        self.columns: Columns | None = None
+        self.kept = self.rows = 0
+        self.left_out, self.checks = Counter[str](), Counter[str]()
+        self.first: list[OwnQuestion] = []
+        self.system = ""
+        self.said: list[str] = []
         self._question, self._answer, self._check, self._code = question, answer, check, code
         self._seen: set[bytes] = set()
         self._system: str | None = None
@@ -87,59 +78,55 @@ class Importer:
         self._earlier = self._long = self._bytes = 0
         self._unknown: ConfigError | DataError | None = None
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of columns that the flags give."""
-        return tuple(name for name in (self._question, self._answer) if name is not None)
-
-    def questions(self, records: Iterable[tuple[int, object]], source: str) -> Iterator[OwnQuestion]:
+    def questions(self, records: Iterable[object], source: str) -> Iterator[OwnQuestion]:
         """The questions of rows, at most `MAX_DATA_QUESTIONS` of them, and `MAX_DATA_BYTES` as lines of a file."""
-        result = self.result
-        for _, record in records:
-            if result.kept == MAX_DATA_QUESTIONS:
-                result.said.append(f"it ends after {MAX_DATA_QUESTIONS} questions: a manifest has no more")
+        for record in records:
+            if self.kept == MAX_DATA_QUESTIONS:
+                self.said.append(f"it ends after {MAX_DATA_QUESTIONS} questions: a manifest has no more")
                 break
-            result.rows += 1
+            self.rows += 1
             if not isinstance(record, dict) or not record:
-                result.left_out["it is empty, too long, or no object"] += 1
+                self.left_out["it is empty, too long, or no object"] += 1
             elif self._knows_columns(record, source) and (question := self._new_question(record)) is not None:
                 self._bytes += len(as_line(question))
                 if self._bytes > MAX_DATA_BYTES:
-                    result.said.append(
-                        f"it ends after {MAX_DATA_BYTES // 10**6} MB of questions: a manifest has no more"
-                    )
+                    self.said.append(f"it ends after {MAX_DATA_BYTES // 10**6} MB of questions: a manifest has no more")
                     break
                 self._count(question)
                 yield question
-        if self._unknown is not None and result.columns is None:
+        if self._unknown is not None and self.columns is None:
             raise self._unknown
         self._conclude()
 
     def _knows_columns(self, record: Mapping[str, Any], source: str) -> bool:
         """Find the columns in the first rows that have them: empty values of a row are left out."""
-        result = self.result
         try:
-            result.columns = result.columns or self._find_columns(record, source)
+            self.columns = self.columns or self._find_columns(record, source)
         except (ConfigError, DataError) as error:
-            if result.rows >= MAX_TRIED:
+            if self.rows >= MAX_TRIED:
                 raise
             self._unknown = self._unknown or error
-            result.left_out["it lacks a column"] += 1
-        return result.columns is not None
+            self.left_out["it lacks a column"] += 1
+        return self.columns is not None
 
     def _new_question(self, record: Mapping[str, Any]) -> OwnQuestion | None:
         """The question of a row; None if it is left out, which is counted."""
-        assert self.result.columns is not None
+        assert self.columns is not None
         try:
-            question = self._read(record, self.result.columns)
+            row = read_row(record, self.columns)
+            question = self._read(record, row, self.columns)
         except ManifestError as error:
-            self.result.left_out[_reason(error)] += 1
+            self.left_out[_reason(error)] += 1
             return None
         mark = hashlib.sha256(folded(question.question).encode()).digest()
         if mark in self._seen:
-            self.result.left_out["an earlier one asks the same"] += 1
+            self.left_out["an earlier one asks the same"] += 1
             return None
         self._seen.add(mark)
+        if self._system is None:
+            self._system = row.system
+        self._differ |= row.system != self._system
+        self._earlier += bool(row.earlier)
         return question
 
     def _find_columns(self, record: Mapping[str, Any], source: str) -> Columns:
@@ -156,8 +143,7 @@ class Importer:
             raise DataError(f"which columns of {source} are question and answer can't be guessed", remedy)
         return Columns(question, answer)
 
-    def _read(self, record: Mapping[str, Any], columns: Columns) -> OwnQuestion:
-        row = read_row(record, columns)
+    def _read(self, record: Mapping[str, Any], row: Row, columns: Columns) -> OwnQuestion:
         if self._code is not None:
             own = {"question": row.question, "answer": record[columns.answer], "check": "code", "code": self._code}
         else:
@@ -168,37 +154,30 @@ class Importer:
             if own.get("split") not in SPLITS:
                 # Of other data sets it may say anything.
                 own.pop("split", None)
-        question, _ = parse_question({**own, "question": tidy(own["question"]), "answer": tidy(own["answer"])})
-        if self._system is None:
-            self._system = row.system
-        self._differ |= row.system != self._system
-        self._earlier += bool(row.earlier)
-        return question
+        return parse_question({**own, "question": tidy(own["question"]), "answer": tidy(own["answer"])})[0]
 
     def _count(self, question: OwnQuestion) -> None:
-        result = self.result
-        result.kept += 1
-        result.checks[question.check_name] += 1
+        self.kept += 1
+        self.checks[question.check_name] += 1
         self._long += question.check_name == "exact" and len(question.answer) > LONG_ANSWER
-        if len(result.first) < FIRST:
-            result.first.append(question)
+        if len(self.first) < FIRST:
+            self.first.append(question)
 
     def _conclude(self) -> None:
-        result = self.result
         if self._differ:
-            result.said.append(
+            self.said.append(
                 "system turns differ between rows: none is used; write one into manifest.toml if the questions need it"
             )
         elif self._system:
             try:
-                result.system = check_text("the system turn", tidy(self._system))
+                self.system = check_text("the system turn", tidy(self._system))
             except ManifestError as error:
-                result.said.append(f"the system turn is left out: {error.message}")
+                self.said.append(f"the system turn is left out: {error.message}")
         if self._earlier:
             many = f"of {self._earlier} conversations only the last question is asked"
-            result.said.append(f"{many}, without what precedes it")
+            self.said.append(f"{many}, without what precedes it")
         if self._long:
-            result.said.append(
+            self.said.append(
                 f"{self._long} answers have more than {LONG_ANSWER} characters: hardly any other text is the same, so "
                 "name another column or check, or judge them by a function"
             )
@@ -216,9 +195,9 @@ def write_import(directory: Path, name: str, questions: Iterable[OwnQuestion], i
         try:
             with new.open("wb") as file:
                 file.writelines(map(as_line, questions))
-            if not importer.result.kept:
-                raise DataError("no row is a question", _why_none(importer.result.left_out))
-            manifest.write_text(_manifest(name, importer.result.system), "utf-8")
+            if not importer.kept:
+                raise DataError("no row is a question", _why_none(importer.left_out))
+            manifest.write_text(_manifest(name, importer.system), "utf-8")
             os.replace(new, lines)
         finally:
             new.unlink(missing_ok=True)

@@ -24,13 +24,12 @@ import msgpack
 from sapo_edge.errors import ManifestError
 from sapo_edge.policy import Message, Prompt
 from sapo_edge.tasks.allowed import ConfigValue, Flag, Integer, Real, check_config, check_generator, nearest, shorten
-from sapo_edge.tasks.answers import extract_answer
 from sapo_edge.tasks.checks import Code
 from sapo_edge.tasks.question_data import MAX_DATA_BYTES, MAX_DATA_QUESTIONS, QuestionData
 from sapo_edge.tasks.question_file import SUFFIXES, TooManyError, resolve_questions
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, split_questions
-from sapo_edge.tasks.readings import FIT, READINGS, TAGS
-from sapo_edge.tasks.texts import check_text, require
+from sapo_edge.tasks.readings import FIT, READINGS, TAGS, extract_answer
+from sapo_edge.tasks.texts import check_text, opened, require
 
 PROTOCOL = 1
 """Version of the rules by which tasks are made from a manifest and rollouts are exchanged."""
@@ -110,9 +109,7 @@ class TaskEntry:
             body["questions"] = [question.as_list() for question in self.questions]
         else:
             body["generator"] = self.generator
-            body["config"] = {
-                key: list(value) if isinstance(value, tuple) else value for key, value in self.config.items()
-            }
+            body["config"] = dict(self.config)
         # Left out where they say nothing, so that the digests of manifests without them stay.
         if self.reading != TAGS:
             body["reading"] = self.reading
@@ -153,9 +150,8 @@ class Manifest:
         repeated = sorted({name for name in names if names.count(name) > 1})
         require(not repeated, f"two tasks have the name {', '.join(repeated)}", "give each task its own name")
         check_text("system", self.system)
-        require(
-            len(self.examples) <= MAX_EXAMPLES, f"it has {len(self.examples)} examples", f"keep at most {MAX_EXAMPLES}"
-        )
+        count = len(self.examples)
+        require(count <= MAX_EXAMPLES, f"it has {count} examples", f"keep at most {MAX_EXAMPLES}")
         for position, (question, answer) in enumerate(self.examples, start=1):
             check_text(f"question of example {position}", question)
             check_text(f"answer of example {position}", answer)
@@ -195,7 +191,7 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """Canonical msgpack: maps sorted by key, weights and real settings as float 64, integers in shortest form."""
         body = {
-            "examples": [[question, answer] for question, answer in self.examples],
+            "examples": self.examples,
             "max_tokens": self.max_tokens,
             "name": self.name,
             "protocol": self.protocol,
@@ -208,11 +204,8 @@ class Manifest:
     def from_bytes(cls, data: bytes) -> Manifest:
         """Decode what `to_bytes` wrote; anything else, even another encoding of the same, is a ManifestError."""
         remedy = "fetch it again, or from another peer"
-        require(
-            len(data) <= MAX_MANIFEST_BYTES,
-            f"the manifest has {len(data)} bytes",
-            f"keep it below {MAX_MANIFEST_BYTES}",
-        )
+        size = len(data)
+        require(size <= MAX_MANIFEST_BYTES, f"the manifest has {size} bytes", f"keep it below {MAX_MANIFEST_BYTES}")
         try:
             raw = msgpack.unpackb(data, max_ext_len=0, max_array_len=MAX_QUESTIONS)
         except (ValueError, RecursionError, msgpack.UnpackException) as error:
@@ -222,14 +215,12 @@ class Manifest:
         return manifest
 
     @classmethod
-    def from_toml(cls, text: str, where: str = "the manifest", directory: Path | None = None) -> Manifest:
-        """Read a manifest from TOML text, and the files of questions that it names in a directory, if any."""
-        return cls._from_tables(_parse_tables(text, where), where, directory)
+    def from_toml(cls, text: str, where: str = "the manifest") -> Manifest:
+        """Read a manifest from TOML text, which may name no file of questions."""
+        return cls._from_tables(_parse_tables(text, where), where, None, None)
 
     @classmethod
-    def _from_tables(
-        cls, raw: dict[str, Any], where: str, directory: Path | None, store: Path | None = None
-    ) -> Manifest:
+    def _from_tables(cls, raw: dict[str, Any], where: str, directory: Path | None, store: Path | None) -> Manifest:
         reading = raw.pop("reading", FIT)
         for task in raw["tasks"] if isinstance(raw.get("tasks"), list) else ():
             if isinstance(task, dict):
@@ -258,8 +249,9 @@ class Manifest:
         """
         if path.suffix.lower() in SUFFIXES:
             tables = {"name": name_like(path.stem), "tasks": [{"name": "mine", "questions": path.name}]}
-            return cls._from_tables(tables, str(path), path.parent, store)
-        return cls._from_tables(read_tables(path), str(path), path.parent, store)
+        else:
+            tables = read_tables(path)
+        return cls._from_tables(tables, str(path), path.parent, store)
 
     def entry_at(self, fraction: float) -> TaskEntry:
         """The entry at a fraction in [0, 1) of the cumulative weights: a uniform fraction draws by weight."""
@@ -316,11 +308,8 @@ def read_tables(path: Path) -> dict[str, Any]:
 
 
 def _read_text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ManifestError(f"{path} can't be read: {error.strerror}", "check the path and its permissions") from error
+    with opened(path) as file:
+        data = file.read(MAX_FILE_BYTES + 1)
     require(len(data) <= MAX_FILE_BYTES, f"{path} is too large", f"keep it below {MAX_FILE_BYTES} bytes")
     try:
         # Editors on Windows start a file with a byte order mark, which TOML does not allow.
@@ -360,12 +349,11 @@ def _entry_from_raw(raw: object, position: int) -> TaskEntry:
     questions = table.pop("questions")
     if isinstance(questions, dict):
         questions = QuestionData(**_table(questions, f"{where}: questions", ("count", "sha256", "size"), ()))
-    if isinstance(questions, QuestionData):
-        return TaskEntry(**table, questions=questions)
-    listed = _list(questions, f"{where}: questions", MAX_QUESTIONS)
-    require(bool(listed), f"{where} has no questions", "add some, or name a generator")
-    own = (each if isinstance(each, OwnQuestion) else OwnQuestion.from_list(each) for each in listed)
-    return TaskEntry(**table, questions=tuple(own))
+    elif not isinstance(questions, QuestionData):
+        listed = _list(questions, f"{where}: questions", MAX_QUESTIONS)
+        require(bool(listed), f"{where} has no questions", "add some, or name a generator")
+        questions = tuple(each if isinstance(each, OwnQuestion) else OwnQuestion.from_list(each) for each in listed)
+    return TaskEntry(**table, questions=questions)
 
 
 def _example_from_raw(raw: object, position: int) -> tuple[Any, Any]:

@@ -166,9 +166,11 @@ def remove_unused(store: Path, pattern: str) -> None:
     """Remove what fits a pattern and was not used for `KEEP_SECONDS`."""
     with suppress(OSError):
         for path in store.glob(pattern):
-            state = path.stat()
-            if max(state.st_atime, state.st_mtime) < time.time() - KEEP_SECONDS:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            # What can't be removed keeps nothing else.
+            with suppress(OSError):
+                state = path.stat()
+                if max(state.st_atime, state.st_mtime) < time.time() - KEEP_SECONDS:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def complete(file: BinaryIO, path: Path) -> None:

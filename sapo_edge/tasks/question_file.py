@@ -22,7 +22,6 @@ import msgpack
 from sapo_edge.errors import ManifestError
 from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.tasks.allowed import nearest, shorten
-from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.checks import CHECKS, Pattern, compile_pattern
 from sapo_edge.tasks.columns import FORMS, KEYS, NAMES, OPTIONS, as_question, guess_columns
 from sapo_edge.tasks.question_data import (
@@ -35,8 +34,8 @@ from sapo_edge.tasks.question_data import (
 from sapo_edge.tasks.question_parquet import PARQUET, read_parquet
 from sapo_edge.tasks.question_table import MAX_LINE, read_rows
 from sapo_edge.tasks.questions import MAX_QUESTIONS, OwnQuestion, make_check
-from sapo_edge.tasks.readings import TAGS
-from sapo_edge.tasks.texts import require
+from sapo_edge.tasks.readings import CLOSE_TAG, OPEN_TAG, TAGS
+from sapo_edge.tasks.texts import opened, require
 
 MAX_MISTAKES = 100
 BY_DIGEST = MAX_DATA_QUESTIONS, MAX_DATA_BYTES
@@ -190,17 +189,17 @@ def scan_questions(path: Path, most: int, size: int) -> Iterator[tuple[OwnQuesti
             count += 1
 
 
-def scan_records(path: Path, size: int, names: Sequence[str]) -> Iterator[tuple[int, object]]:
-    """The lines or rows of a file as they are, each with its number, from 1; None for a line that is no JSON.
+def scan_records(path: Path, size: int, names: Sequence[str]) -> Iterator[object]:
+    """The lines or rows of a file as they are; None for a line that is no JSON.
 
     Of a Parquet file, the columns with these names are read.
     """
     with _opened(path, size) as file:
-        for number, content in _contents(file, path, names):
+        for _, content in _contents(file, path, names):
             try:
-                yield number, _parse(content, str(path)) if isinstance(content, bytes) else content
+                yield _parse(content, str(path)) if isinstance(content, bytes) else content
             except ManifestError:
-                yield number, None
+                yield None
 
 
 def _contents(
@@ -208,8 +207,7 @@ def _contents(
 ) -> Iterator[tuple[int, bytes | dict[str, Any]]]:
     """The lines or rows of a file. Of Parquet the named columns; None: those that say a question."""
     if path.suffix.lower() == TABLE:
-        needed = frozenset(("question", "answer")) if names is None else frozenset[str]()
-        yield from read_rows(file, str(path), needed)
+        yield from read_rows(file, str(path), {"question", "answer"} if names is None else set())
     elif path.suffix.lower() != PARQUET:
         yield from _lines(file, str(path))
     else:
@@ -226,15 +224,10 @@ def place_name(path: Path) -> str:
 
 @contextmanager
 def _opened(path: Path, size: int) -> Iterator[io.BufferedReader]:
-    remedy = "check its name and permissions"
-    require("\0" not in str(path), f"{path} can't be read: it is no path", remedy)
-    try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size > size:
-                raise TooManyError(f"{path} is too large", f"keep it below {size} bytes")
-            yield file
-    except OSError as error:
-        raise ManifestError(f"{path} can't be read: {error.strerror}", remedy) from error
+    with opened(path) as file:
+        if os.fstat(file.fileno()).st_size > size:
+            raise TooManyError(f"{path} is too large", f"keep it below {size} bytes")
+        yield file
 
 
 def _lines(file: io.BufferedReader, where: str) -> Iterator[tuple[int, bytes]]:
@@ -321,7 +314,7 @@ def _read_record(record: object, where: str) -> tuple[OwnQuestion, bool]:
 
 
 def parse_question(record: object) -> tuple[OwnQuestion, bool]:
-    require(isinstance(record, dict), "it is not an object", 'write {"question": "...", "answer": "..."}')
+    require(isinstance(record, dict), "it is not an object", f"write {FORM}")
     assert isinstance(record, dict)
     for key in record:
         if key not in KEYS:

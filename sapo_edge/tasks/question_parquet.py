@@ -25,7 +25,7 @@ from sapo_edge.errors import ManifestError
 from sapo_edge.installing import how_to_install_extra
 from sapo_edge.plain import printable
 from sapo_edge.tasks.columns import OPTIONS
-from sapo_edge.tasks.texts import require
+from sapo_edge.tasks.texts import opened, require
 
 if TYPE_CHECKING:
     import pyarrow
@@ -87,14 +87,11 @@ def read_parquet(path: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[s
 
 def _check_footer(path: Path) -> None:
     """Look at the file's frame before any of it is parsed."""
-    try:
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            begin = file.read(4)
-            file.seek(max(0, size - 8))
-            tail = file.read(8)
-    except OSError as error:
-        raise ManifestError(f"{path} can't be read: {error.strerror}", "check its name and permissions") from error
+    with opened(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        begin = file.read(4)
+        file.seek(max(0, size - 8))
+        tail = file.read(8)
     framed = size >= 12 and begin == _MAGIC and tail[4:] == _MAGIC
     require(framed, f"{path} is no Parquet file, or not all of it is here", "fetch or write it again")
     footer = int.from_bytes(tail[:4], "little")

@@ -21,9 +21,7 @@ CHOICES = "|"
 _TRUTH = {"true": True, "false": False, "1": True, "0": False}
 
 
-def read_rows(
-    file: BinaryIO, where: str, needed: Set[str] = frozenset({"question", "answer"})
-) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_rows(file: BinaryIO, where: str, needed: Set[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     """The rows of a table: each with its last line, from 1, and its cells by column; empty cells are left out.
 
     A ManifestError says that it is no table in UTF-8, lacks a `needed` column, has two columns of one name, or a row

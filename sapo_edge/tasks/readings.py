@@ -19,8 +19,14 @@ from __future__ import annotations
 import re
 from collections import deque
 
-from sapo_edge.tasks.answers import CLOSE_TAG, MAX_ANSWER_CHARACTERS, OPEN_TAG, extract_answer
+from sapo_edge.policy import STOP_TEXT
+from sapo_edge.tasks.skills import SKILLS
 
+OPEN_TAG = "<answer>"
+CLOSE_TAG = STOP_TEXT
+MAX_ANSWER_CHARACTERS = 4096
+"""Longest answer that is verified; a longer one is wrong. Bounds the cost of every verifier, and stays below the 4300
+digits at which Python refuses to parse an integer."""
 TAGS, FIT = "tags", "fit"
 READINGS = (TAGS, FIT, "number", "line", "json")
 NUMERIC = frozenset(
@@ -29,9 +35,7 @@ NUMERIC = frozenset(
         "decimal_chain_sum", "gcd", "lcm", "leg_counting", "letter_counting", "products",
     }
 )  # fmt: skip
-"""Generators whose answer is a decimal number; the others' are read by lines."""
-OBJECTS = frozenset({"extract", "home", "tools"})
-"""Generators whose answer is a JSON object."""
+"""Generators whose answer is a decimal number; the others' are read by lines, those of skills as objects."""
 
 # A sign counts where it can't be a minus between two numbers.
 _NUMBER = re.compile(
@@ -47,8 +51,25 @@ _AROUND = " \t*`\"'\u201c\u201d"
 _ENDS = ".!,;:"
 
 
+def extract_answer(completion: str) -> str | None:
+    """The stripped text between the first opening tag and the first closing tag.
+
+    A policy stops at its first closing tag. What another node writes behind one must not decide about what stands
+    before it, and a second opening tag must not hide a wrong answer: a policy that learns `<answer>4<answer>3</answer>`
+    closes the tag after the 4. Takes time linear in the completion.
+
+    None without a complete pair, or if the text is longer than `MAX_ANSWER_CHARACTERS`.
+    """
+    close = completion.find(CLOSE_TAG)
+    start = completion.find(OPEN_TAG, 0, max(close, 0))
+    if start < 0:
+        return None
+    answer = completion[start + len(OPEN_TAG) : close].strip()
+    return None if len(answer) > MAX_ANSWER_CHARACTERS else _valid(answer)
+
+
 def fitting(generator: str) -> str:
-    if generator in OBJECTS:
+    if generator in SKILLS:
         return "json"
     return "number" if generator in NUMERIC else "line"
 
@@ -83,8 +104,12 @@ def is_bare(completion: str, candidate: str) -> bool:
 
 
 def _tail(completion: str) -> str:
-    """The end of a text, which decides; valid text without NUL, as verifiers expect it."""
-    text = completion[-MAX_ANSWER_CHARACTERS:].replace(OPEN_TAG, " ")
+    """The end of a text, which decides."""
+    return _valid(completion[-MAX_ANSWER_CHARACTERS:].replace(OPEN_TAG, " "))
+
+
+def _valid(text: str) -> str:
+    """The text as verifiers expect it: NUL and lone surrogates become U+FFFD."""
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 

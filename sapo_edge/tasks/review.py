@@ -10,7 +10,6 @@ from typing import Any
 
 from sapo_edge.errors import ManifestError
 from sapo_edge.policy import Prompt
-from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.checks import Code, folded
 from sapo_edge.tasks.manifest import Manifest, read_tables
 from sapo_edge.tasks.question_file import (
@@ -24,7 +23,7 @@ from sapo_edge.tasks.question_file import (
     read_questions,
 )
 from sapo_edge.tasks.questions import OwnQuestion
-from sapo_edge.tasks.readings import FIT, read
+from sapo_edge.tasks.readings import CLOSE_TAG, FIT, OPEN_TAG, TAGS, read
 
 SPARE = 8
 """Tokens that a tokenizer may add to those of a text."""
@@ -98,7 +97,7 @@ def remarks(manifest: Manifest, questions: Iterable[Placed], room: Room | None) 
         if not isinstance(question.check, Code) and all(question.score(answer) < 1 for answer in answers):
             yield Remark(where, "its own answer is wrong by its check and reading: no model can be right")
         if room is not None:
-            yield from (Remark(where, text) for text in _lengths(manifest, question, room, others))
+            yield from (Remark(where, text) for text in _lengths(manifest, placed, room, others))
 
 
 def _placed_in(path: Path, reading: str = FIT) -> Iterator[Placed]:
@@ -116,7 +115,8 @@ def _placed(task: dict[str, Any], manifest: Manifest, directory: Path) -> Iterat
             yield Placed(f"task {entry.name}, question {number}", question, entry.reading)
 
 
-def _lengths(manifest: Manifest, question: OwnQuestion, room: Room, others: int) -> Iterator[str]:
+def _lengths(manifest: Manifest, placed: Placed, room: Room, others: int) -> Iterator[str]:
+    question = placed.question
     # Most texts need no tokenizer: a token has at least one byte.
     tokens = others + len(question.question.encode()) + SPARE
     if tokens + room.max_tokens > room.context:
@@ -124,9 +124,11 @@ def _lengths(manifest: Manifest, question: OwnQuestion, room: Room, others: int)
     if tokens + room.max_tokens > room.context:
         together = f"its prompt has {tokens} tokens, and an answer up to {room.max_tokens}"
         yield f"too long for the model: {together}; it takes {room.context} in all"
-    text = f"{OPEN_TAG}{question.answer}{CLOSE_TAG}"
+    text, tags = question.answer, ""
+    if placed.reading == TAGS:
+        text, tags = f"{OPEN_TAG}{text}{CLOSE_TAG}", " with its tags"
     answer = len(text.encode()) + SPARE
     if answer > room.max_tokens:
         answer = room.answer_tokens(text)
     if answer > room.max_tokens:
-        yield f"its answer has {answer} tokens with its tags, more than max_tokens, {room.max_tokens}"
+        yield f"its answer has {answer} tokens{tags}, more than max_tokens, {room.max_tokens}"

@@ -20,7 +20,6 @@ import msgpack
 
 from sapo_edge.errors import ManifestError, SapoError, UnknownTaskError
 from sapo_edge.rollout import Task, TaskRef
-from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG, extract_answer
 from sapo_edge.tasks.checks import Code
 from sapo_edge.tasks.held_out import SAMPLES, Split, choose_held_out
 from sapo_edge.tasks.library import Dataset, generate, generator_version, library_version, make_dataset
@@ -35,7 +34,7 @@ from sapo_edge.tasks.questions import (
     require_training,
     split_questions,
 )
-from sapo_edge.tasks.readings import FIT, TAGS, fitting, is_bare, read
+from sapo_edge.tasks.readings import CLOSE_TAG, FIT, OPEN_TAG, TAGS, extract_answer, fitting, is_bare, read
 from sapo_edge.tasks.skills import SKILLS, make_skill
 from sapo_edge.tasks.verifiers import verify
 
@@ -149,11 +148,9 @@ class TaskSource:
                 )
             task = self._draw_for_training(seed, cursor)
             cursor += 1
-            if task is None:
-                skipped += 1
-            else:
+            skipped = skipped + 1 if task is None else 0
+            if task is not None:
                 tasks.append(task)
-                skipped = 0
         return tuple(tasks), cursor
 
     def held_out(self, split: Split, count: int) -> tuple[Task, ...]:

@@ -1,8 +1,12 @@
-"""Checks of the texts of a manifest, which may be a stranger's."""
+"""Checks of the texts of a manifest, which may be a stranger's, and of the files that they are read from."""
 
 from __future__ import annotations
 
+import io
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from sapo_edge.errors import ManifestError
@@ -16,6 +20,18 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 def require(condition: bool, message: str, remedy: str) -> None:
     if not condition:
         raise ManifestError(message, remedy)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[io.BufferedReader]:
+    """Read a file in the block; a ManifestError if it can't be."""
+    remedy = "check its name and permissions"
+    require("\0" not in str(path), f"{path} can't be read: it is no path", remedy)
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise ManifestError(f"{path} can't be read: {error.strerror}", remedy) from error
 
 
 def check_text(where: str, text: object, limit: int = MAX_TEXT_BYTES) -> str:

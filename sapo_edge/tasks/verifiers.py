@@ -1,4 +1,4 @@
-"""The allow-list of verifiers: none evaluates text as code, and each ends quickly on any text of bounded length.
+"""The verifiers of allowed generators: none evaluates text, and each ends quickly on any text of bounded length.
 
 Most generators of ReasoningGYM use its own verifier; each was read line by line for 0.1.25. Where it evaluates text, is
 unbounded, or fully rewards a wrong answer, a small verifier of our own replaces it and otherwise scores the same.
@@ -20,16 +20,6 @@ SHORT_FORMULA = 32
 Verifier: TypeAlias = Callable[[str, Mapping[str, Any]], float]
 
 _LATEX_FRACTION = re.compile(r"\\d?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}", re.IGNORECASE)
-
-LIBRARY_VERIFIED = frozenset(
-    {
-        "arc_1d", "base_conversion", "basic_arithmetic", "bf", "binary_alternation", "caesar_cipher",
-        "calendar_arithmetic", "chain_sum", "count_bits", "count_primes", "decimal_arithmetic", "decimal_chain_sum",
-        "gcd", "lcm", "leg_counting", "letter_counting", "number_filtering", "prime_factorization", "products",
-        "rotate_matrix", "word_sequence_reversal",
-    }
-)  # fmt: skip
-"""Generators whose own verifier is used. A test follows all code that each of them can reach."""
 
 
 def verify_binary_matrix(answer: str, generated: Mapping[str, Any]) -> float:

@@ -32,7 +32,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from sapo_edge.experiment.scene import harder_manifest, tiny_manifest, unseen_manifest
 from sapo_edge.rollout import Task
-from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
+from sapo_edge.tasks.readings import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.source import TaskSource, derive_seed
 
 START, END = "<|im_start|>", "<|im_end|>"

@@ -28,7 +28,7 @@ from sapo_edge.swarm.rendezvous import rendezvous
 from sapo_edge.swarm.router import mapping, program
 from sapo_edge.swarm.visits import find
 from sapo_edge.swarm.wire import messages
-from sapo_edge.tasks import answers, bounded, manifest, question_data, question_parquet
+from sapo_edge.tasks import bounded, manifest, question_data, question_parquet, readings
 from tests.defences import defence
 
 MIB = 1024 * 1024
@@ -43,7 +43,7 @@ KEPT = "tests/swarm/test_promises_kept.py::test_"
 OFFER, SHARE = hop.MEMBERS_OFFER, Settings().share
 
 SECURITY: dict[str, bool] = {
-    "At most 4096 characters are verified": answers.MAX_ANSWER_CHARACTERS == 4096,
+    "At most 4096 characters are verified": readings.MAX_ANSWER_CHARACTERS == 4096,
     "At most 256 KiB; generators": manifest.MAX_MANIFEST_BYTES == 256 * 1024,
     "At most 200,000 questions and 64 MB in all": (question_data.MAX_DATA_QUESTIONS, question_data.MAX_DATA_BYTES)
     == (200_000, 64_000_000),

@@ -1,15 +1,12 @@
 """The skill `extract`: letters, mails and short messages, each with what it says as one JSON object.
 
-`data/extract.toml` has the templates and what fills them. Each template, thing, company and name belongs to one part: a
-test asks with sentences, and about things, that training never showed. A task is a pure function of the kinds, the part
-and a seed, the same on every system and version of Python.
+`data/extract.toml` has the templates and what fills them. Each template, thing, company and name belongs to one part.
 """
 
 from __future__ import annotations
 
 import datetime
 import hashlib
-import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,14 +14,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
-from sapo_edge.tasks.skills import PARTS, Part, Skill
-from sapo_edge.tasks.skills.draw import Draw, misspell, read_data, skill_version
+from sapo_edge.tasks.skills import PARTS, Draw, Part, Skill, made, misspell, read_data
 
 KINDS = ("appointment", "complaint", "invitation", "invoice", "notice", "order", "request")
 FIELDS = ("who", "what", "date", "sum", "currency", "deadline", "wish")
 
-_RULES = 1
-"""Counted up when the code below makes other tasks of the same data."""
 _FILE = "extract.toml"
 _SLOT = re.compile(r"\{(\w+)\}")
 _CHOICE = re.compile(r"\[([^\[\]]*)\]")
@@ -77,6 +71,8 @@ class _Data:
 class Extract(Skill):
     """Makes messages of some kinds, each drawn as often."""
 
+    files = (_FILE,)
+
     def __init__(self, kinds: Sequence[str] = KINDS) -> None:
         self.kinds = tuple(kinds)
 
@@ -101,17 +97,7 @@ class Extract(Skill):
         elif draw.below(2):
             question = question[0].upper() + question[1:]
         answer = {name: fields[name] for name in FIELDS if name in fields}
-        return {
-            "question": question,
-            "answer": json.dumps(answer, ensure_ascii=False, separators=(",", ":")),
-            "metadata": {"kind": kind, "template": template.text},
-        }
-
-
-@cache
-def version() -> str:
-    """Changes with whatever changes a task: the data, or the code of this module."""
-    return skill_version("extract", _RULES, (_FILE,))
+        return made(question, answer, kind=kind, template=template.text)
 
 
 @cache

@@ -1,8 +1,7 @@
 """The skill `home`: requests for a smart home in five languages, each with one JSON call as its answer.
 
 The sentences are Home Assistant's (`data/`, made by `packaging/home/make.py`). Each template belongs to one part, and
-so does each name of a room or device: a test asks in words, and about things, that training never showed. A task is a
-pure function of the languages, the part and a seed, the same on every system and version of Python.
+so does each name of a room or device.
 """
 
 from __future__ import annotations
@@ -16,13 +15,10 @@ from functools import cache
 from itertools import accumulate
 from typing import Any
 
-from sapo_edge.tasks.skills import PARTS, Part, Skill
-from sapo_edge.tasks.skills.draw import Draw, dress, misspell, read_data, skill_version
+from sapo_edge.tasks.skills import PARTS, Draw, Part, Skill, dress, made, misspell, read_data
 
 LANGUAGES = ("en", "de", "fr", "es", "pt")
 
-_RULES = 1
-"""Counted up when the code below makes other tasks of the same data."""
 _SLOT = re.compile(r"\{(\w+)=(\w+)/([^}]*)\}")
 _ATTEMPTS = 100
 _QUESTIONS = frozenset(
@@ -30,14 +26,10 @@ _QUESTIONS = frozenset(
 )
 
 
-@cache
-def version() -> str:
-    """Changes with whatever changes a task: the data of any language, or the code below."""
-    return skill_version("home", _RULES, (f"{code}.json" for code in LANGUAGES))
-
-
 class Home(Skill):
     """Makes the requests of some languages, each drawn as often."""
+
+    files = tuple(f"{code}.json" for code in LANGUAGES)
 
     def __init__(self, languages: Sequence[str] = ("en",)) -> None:
         self.languages = tuple(languages)
@@ -63,11 +55,7 @@ class Home(Skill):
         question = misspell(draw, sentence) if draw.below(32) == 0 else sentence
         question = _SLOT.sub(lambda slot: values[slot[1]][0], question)
         question = dress(draw, data["polite"], question, intent in _QUESTIONS)
-        return {
-            "question": question.lower() if lower else question,
-            "answer": json.dumps(answer, ensure_ascii=False, separators=(",", ":")),
-            "metadata": {"language": code, "template": sentence},
-        }
+        return made(question.lower() if lower else question, answer, language=code, template=sentence)
 
 
 @cache

@@ -1,8 +1,7 @@
 """The skill `tools`: four tools and a request, with the one call that answers it.
 
 Tools, requests and values are our own (`data/tools.json`). Each tool belongs to one part, and so does each name that
-requests mention: a held-out question shows four tools, in words, and about things, that training never showed. A task
-is a pure function of the part and a seed, the same on every system and version of Python.
+requests mention.
 
     parameters   by name, with a `?` where it is optional: string, integer, number, boolean, or the words of an enum
     values       by parameter: what requests say for it, as a kind of `names` or `values`; as texts, or pairs of what is
@@ -18,24 +17,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from sapo_edge.tasks.skills import PARTS, Part, Skill
-from sapo_edge.tasks.skills.draw import Draw, dress, read_data, skill_version
+from sapo_edge.tasks.skills import PARTS, Draw, Part, Skill, dress, made, read_data
 
-_RULES = 1
-"""Counted up when the code below makes other tasks of the same data."""
 _FILE = "tools.json"
 _SLOT = re.compile(r"\{(\w+)\}")
 _EITHER = re.compile(r"\(([^()|]*(?:\|[^()|]*)+)\)")
 
 
-@cache
-def version() -> str:
-    """Changes with whatever changes a task: the data, or the code below."""
-    return skill_version("tools", _RULES, [_FILE])
-
-
 class Tools(Skill):
     """Makes questions about four tools, each of which is asked for as often."""
+
+    files = (_FILE,)
 
     def generate(self, seed: int, part: Part = "train") -> dict[str, Any]:
         """Of the three tools that are not asked for, one or two are of the same domain."""
@@ -53,11 +45,8 @@ class Tools(Skill):
         arguments |= implied
         call = {"name": tool["name"], "arguments": {key: arguments[key] for key in tool["order"] if key in arguments}}
         request = dress(draw, data["polite"], request.rstrip(" ?"), request.endswith("?"))
-        return {
-            "question": ask([other["line"] for other in shown], request),
-            "answer": json.dumps(call, ensure_ascii=False, separators=(",", ":")),
-            "metadata": {"tools": [other["name"] for other in shown], "template": template},
-        }
+        question = ask([other["line"] for other in shown], request)
+        return made(question, call, tools=[other["name"] for other in shown], template=template)
 
 
 def describe(name: str, parameters: Mapping[str, str], description: str) -> str:

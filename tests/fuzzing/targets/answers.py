@@ -9,8 +9,8 @@ from functools import cache
 
 from sapo_edge.rollout import Task
 from sapo_edge.tasks.allowed import ALLOWED
-from sapo_edge.tasks.answers import CLOSE_TAG, MAX_ANSWER_CHARACTERS, OPEN_TAG, extract_answer
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
+from sapo_edge.tasks.readings import CLOSE_TAG, MAX_ANSWER_CHARACTERS, OPEN_TAG, extract_answer
 from sapo_edge.tasks.source import TaskSource
 from tests.fuzzing.target import KIB, Target
 

@@ -19,8 +19,8 @@ from sapo_edge.swarm.judging.admission import Admission
 from sapo_edge.swarm.judging.external import verified_task
 from sapo_edge.swarm.judging.reputation import Reputation
 from sapo_edge.swarm.wire.record import MAX_BODY_BYTES, decode_record, sign_rollout
-from sapo_edge.tasks.answers import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tasks.readings import CLOSE_TAG, OPEN_TAG
 from sapo_edge.tasks.source import TaskSource
 
 ENEMY, VICTIM = Identity(b"\x01" * 32), Identity(b"\x02" * 32)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.experiment.law import Size, fit, law_text, sizes
+from sapo_edge.experiment.law import Size, fit, law_pictures, law_text, sizes
 from sapo_edge.experiment.plan import Plan
 from sapo_edge.experiment.report import write_report
 from sapo_edge.experiment.scales import LAW, SCALES, SIZES
@@ -79,6 +79,12 @@ def test_where_size_makes_no_difference_no_law_is_told() -> None:
     law = fit(flat)
     assert law is not None and not law.is_told_apart
     assert "size makes no difference that can be told apart" in law_text({"honest": flat})
+
+
+def test_each_arm_is_in_the_plot_however_many_there_are() -> None:
+    found = {f"arm {number}": [Size(1, (0.5,), None, None, 0.0)] for number in range(9)}
+    (_, svg), _ = law_pictures(found)
+    assert all(f"<!-- {arm} -->".encode() in svg for arm in found)
 
 
 def test_a_size_that_stays_below_one_alone_has_no_round() -> None:

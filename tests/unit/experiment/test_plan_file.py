@@ -105,6 +105,7 @@ WRONG = {
     with_arm('attack = "nuke", hostile = 1'): "arms 1: there is no attack 'nuke'",
     with_arm("rule = { negative = 0.0 }"): "arms 1: there is no negative; did you mean negatives?",
     with_arm("rule = { slack = -0.5 }"): "arms 1: slack is negative",
+    with_arm(f"rule = {{ slack = 1{'0' * 400} }}"): "arms 1: slack is not a number",
     with_arm("own = 0"): "arms 1: own and external are 0",
     with_arm("answers = 0"): "arms 1: answers is not positive",
     with_arm("answers = 33"): "arms 1: answers is more than 32",

@@ -23,7 +23,7 @@ class Killed(BaseException):
 
 def run_until(arm: Arm, models: Shelves, state: Path, at: int, setting: Setting = SETTING) -> None:
     def after_round(swarm: Swarm) -> None:
-        if swarm.finished == at:
+        if swarm.round == at:
             swarm.save(state)
             raise Killed
 

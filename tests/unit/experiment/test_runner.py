@@ -107,7 +107,7 @@ def small_workers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def run(plan: Plan, directory: Path, workers: int = 1, narrate: Callable[[str], None] = silent) -> list[Step]:
-    return list(run_jobs(plan, directory, directory, workers, narrate))
+    return list(run_jobs(plan, Results(directory, lambda record: None), directory, workers, narrate))
 
 
 def results(directory: Path, plan: Plan) -> list[str]:
@@ -123,7 +123,8 @@ def test_records_are_the_same_however_they_came_about(plan: Plan, tmp_path: Path
     # In another order, by two processes, of which one run is ended in the middle and goes on.
     order = random.Random(1).sample(ARMS, len(ARMS))
     shuffled = replace(plan, settings=(replace(plan.settings[0], arms=tuple(order)),))
-    with closing(run_jobs(shuffled, tmp_path / "two", tmp_path, 2, said.append)) as broken:
+    two = Results(tmp_path / "two", lambda record: None)
+    with closing(run_jobs(shuffled, two, tmp_path, 2, said.append)) as broken:
         stopped = next(step.job for step in broken if step.finished == 2 and step.job.arm in RESUMABLE)
     assert list(small_workers.iterdir()) == []
     assert not [worker for server in psutil.Process().children() for worker in server.children()]
@@ -146,7 +147,8 @@ def test_records_are_the_same_however_they_came_about(plan: Plan, tmp_path: Path
 
 def test_a_save_is_done_before_the_process_ends(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "begin_worker", begin_slow)
-    with closing(run_jobs(plan, tmp_path / "two", tmp_path, 2, silent)) as broken:
+    two = Results(tmp_path / "two", lambda record: None)
+    with closing(run_jobs(plan, two, tmp_path, 2, silent)) as broken:
         stopped = next(step.job for step in broken if step.finished == 2 and step.job.arm in RESUMABLE)
         state = stopped.state(tmp_path / "two")
         # The process has told of the round, and begins to save.
@@ -226,7 +228,7 @@ def test_a_damaged_state_costs_one_swarm_alone(plan: Plan, tmp_path: Path, monke
         if finished == 3:
             raise KeyboardInterrupt
 
-    first = run_job(job, small_scene(plan, tmp_path / "first", said), tmp_path / "first")
+    first = run_job(job, small_scene(plan, tmp_path / "first", said), tmp_path / "first", lambda finished: None)
     with pytest.raises(KeyboardInterrupt):
         run_job(job, small_scene(plan, tmp_path / "second", said), tmp_path / "second", stop)
     (state,) = job.state(tmp_path / "second").glob("round-2/state.json")

@@ -30,9 +30,7 @@ def test_every_arm_of_a_scale_can_be_run(name: str) -> None:
         for arm in setting.arms:
             training = arm.training
             assert training.own + training.external == 8 and training.strategy in STRATEGIES
-            assert bool(arm.attack) == bool(arm.hostile) and arm.hostile < setting.nodes
-            assert not arm.attack or arm.attack in ATTACKS
-            assert training.origin != "frozen" or arm.frozen
+            assert bool(arm.attack) == bool(arm.hostile) and (not arm.attack or arm.attack in ATTACKS)
 
 
 def test_the_scale_tiny_has_each_attack_by_a_quarter_and_known_ones_by_half_and_as_published() -> None:
@@ -58,7 +56,7 @@ def test_the_first_rounds_run_on_a_small_model(tmp_path: Path, name: str, arm: s
     plan = replace(plan, settings=(small,), seeds=1, model=str(model), backend="torch", threads=1, learning=learning)
     results = tmp_path / "results"
     with closing(Scene(plan, tmp_path / "cache", tmp_path / "work", lambda text: None)) as scene:
-        record = run_job(Job(small, small.arms[0], 0), scene, results)
+        record = run_job(Job(small, small.arms[0], 0), scene, results, lambda finished: None)
         policies = [shelf.policy for shelf in scene.shelves(small).values()]
         # Not what is fastest here: elsewhere it may be another format, with other results.
         assert [policy.place.products for policy in policies if isinstance(policy, TorchPolicy)] == ["float32"]

@@ -15,9 +15,9 @@ from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.experiment.scene import fix_instructions, harder_manifest, tiny_manifest, tiny_model, unseen_manifest
 from sapo_edge.policy import LoraSettings
 from sapo_edge.rollout import Task
-from sapo_edge.tasks.answers import extract_answer
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.questions import SPLIT_QUESTIONS
+from sapo_edge.tasks.readings import extract_answer
 from sapo_edge.tasks.source import TaskSource
 from tests.benchmarks import tiny_models
 from tests.models import opening

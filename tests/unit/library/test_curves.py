@@ -176,7 +176,7 @@ def test_a_library_that_is_missing_or_fails_names_the_remedy(tmp_path: Path, mon
         open_curves("tensorboard", tmp_path, "first", pytest.fail)
     monkeypatch.setattr(curves, "find_spec", lambda _name: object())
     monkeypatch.setattr(curves, "import_module", lambda name: name)
-    monkeypatch.setitem(curves._OPENERS, "tensorboard", lambda *_: 1 / 0)
+    monkeypatch.setitem(curves._OPENERS, "tensorboard", ("", lambda *_: 1 / 0))
     with pytest.raises(StateError, match=r'can\'t be opened: division by zero; correct .* curves = ""'):
         open_curves("tensorboard", tmp_path, "first", pytest.fail)
 

@@ -59,7 +59,7 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_environment_gives_its_tasks_and_judges_their_answers(modules: Path) -> None:
     (modules / "some_words.py").write_text(WORDS)
     environment = Environment("verifiers:some-words?count=3", print)
-    rows = [row for _, row in environment.rows()]
+    rows = list(environment.rows())
     turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "0?"}]
     assert len(rows) == 3 and rows[0] == {"prompt": turns, "answer": "0!"}
     assert [environment("1?", "", text) for text in ("1!", "no", "a long one")] == [1.0, 0.2, 0.0]

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -105,11 +106,9 @@ def test_callers_wait_for_their_turn() -> None:
         time.sleep(0.01)
         running.pop()
 
-    threads = [threading.Thread(target=worker.run, args=(work, 5.0)) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(5) as threads:
+        for _ in range(5):
+            threads.submit(worker.run, work, 5.0)
     assert max(most) == 1 and len(most) == 5
 
 

@@ -15,8 +15,8 @@ from sapo_edge.policy import STOP_TEXT, ExternalRule
 from sapo_edge.rollout import Answer, Rollout, Task
 from sapo_edge.sapo import training_group
 from sapo_edge.swarm.judging.external import ExternalScorer
-from sapo_edge.tasks.answers import OPEN_TAG
 from sapo_edge.tasks.manifest import load_manifest
+from sapo_edge.tasks.readings import OPEN_TAG
 from sapo_edge.tasks.source import TaskSource
 from tests.models import SHAPES, decode_ids, opening, question, write_model
 from tests.tag_soup import answers

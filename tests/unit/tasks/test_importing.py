@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.errors import ConfigError, DataError, ManifestError
 from sapo_edge.tasks import importing
-from sapo_edge.tasks.importing import Imported, Importer, write_import
+from sapo_edge.tasks.importing import Importer, write_import
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.question_file import parse_question, read_questions, scan_records
 from sapo_edge.tasks.question_table import MAX_LINE
@@ -27,9 +27,9 @@ SYSTEM, ASK, SAY = (
 )
 
 
-def imported(records: Iterable[object], **flags: str) -> tuple[list[OwnQuestion], Imported]:
+def imported(records: Iterable[object], **flags: str) -> tuple[list[OwnQuestion], Importer]:
     importer = Importer(**flags)
-    return list(importer.questions(enumerate(records, start=1), "rows")), importer.result
+    return list(importer.questions(records, "rows")), importer
 
 
 @pytest.mark.parametrize(("record", "expected"), [
@@ -110,6 +110,8 @@ def test_one_system_text_is_the_manifests_and_several_are_said() -> None:
     other = {"role": "user", "content": "Hu?"}
     _, result = imported([{"messages": [SYSTEM, ASK, SAY]}, {"messages": [SYSTEM, other, SAY]}])
     assert result.system == "Be brief." and not result.said
+    _, result = imported([{"messages": [SYSTEM, ASK, SAY]}, {"messages": [other, SAY, ASK, SAY]}])
+    assert result.system == "Be brief." and not result.said, "what is left out as asked before says nothing"
     _, result = imported([{"messages": [SYSTEM, ASK, SAY]}, {"messages": [other, SAY]}])
     assert not result.system and "system turns differ" in result.said[0]
     _, result = imported([{"messages": [{"role": "system", "content": "x" * 5000}, ASK, SAY]}])
@@ -134,7 +136,7 @@ def test_questions_of_our_own_keep_their_checks() -> None:
 def test_what_is_written_is_what_was_kept(tmp_path: Path) -> None:
     importer = Importer()
     rows = [{"messages": [SYSTEM, {"role": "user", "content": f"{n}?"}, SAY]} for n in range(7)]
-    questions = list(importer.questions(enumerate(rows), "rows"))
+    questions = list(importer.questions(rows, "rows"))
     manifest, lines = write_import(tmp_path / "new", "some-rows", questions, importer)
     assert [question for question, _, _ in read_questions(lines)] == questions
     read = Manifest.read(manifest)
@@ -145,14 +147,14 @@ def test_what_is_written_is_what_was_kept(tmp_path: Path) -> None:
 
 def test_nothing_is_written_where_nothing_can_be_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     importer = Importer()
-    rows = importer.questions([(1, {"question": "a?", "answer": ""}), (2, {"question": "b?", "answer": ""})], "rows")
+    rows = importer.questions([{"question": "a?", "answer": ""}, {"question": "b?", "answer": ""}], "rows")
     with pytest.raises(DataError, match="no row is a question; of 2 rows: answer is empty"):
         write_import(tmp_path / "new", "none", rows, importer)
     assert list((tmp_path / "new").iterdir()) == []
     importer = Importer()
     monkeypatch.setattr(os, "replace", lambda *_: os.truncate(tmp_path / "missing", 0))
     with pytest.raises(ConfigError, match="can't be written"):
-        write_import(tmp_path / "new", "x", importer.questions([(1, {"question": "a?", "answer": "b"})], ""), importer)
+        write_import(tmp_path / "new", "x", importer.questions([{"question": "a?", "answer": "b"}], ""), importer)
     assert list((tmp_path / "new").iterdir()) == [], "both or neither"
 
 
@@ -165,9 +167,9 @@ def test_the_limits_of_a_manifest_end_an_import_in_words(tmp_path: Path, monkeyp
     importer = Importer()
     turns = ({"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi."})
     rows = [{"prompt": [*turns, {"role": "user", "content": row["question"]}], "answer": "x"} for row in rows]
-    manifest, lines = write_import(tmp_path, "few", importer.questions(enumerate(rows), "rows"), importer)
-    assert len(lines.read_text().splitlines()) == importer.result.kept == importer.result.checks.total() == 2
-    assert "MB of questions" in importer.result.said[0] and "only the last question" in importer.result.said[1]
+    manifest, lines = write_import(tmp_path, "few", importer.questions(rows, "rows"), importer)
+    assert len(lines.read_text().splitlines()) == importer.kept == importer.checks.total() == 2
+    assert "MB of questions" in importer.said[0] and "only the last question" in importer.said[1]
     assert 'system = "Be brief."' in manifest.read_text(), "what is said of all questions is said of these"
 
 
@@ -178,7 +180,7 @@ def test_a_line_that_is_too_long_is_left_out_alone(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     kept = list(importer.questions(scan_records(path, 10**8, ()), "long.jsonl"))
     assert [question.question for question in kept] == ["a?", "d?"]
-    assert importer.result.left_out == {"it is empty, too long, or no object": 2}
+    assert importer.left_out == {"it is empty, too long, or no object": 2}
 
 
 def test_plain_lines_of_these_forms_are_questions_without_an_import(tmp_path: Path) -> None:
@@ -217,11 +219,11 @@ KEYS = st.sampled_from(("question", "answer", "prompt", "completion", "messages"
 def test_any_rows_are_questions_or_are_counted(rows: list[Any]) -> None:
     importer = Importer()
     try:
-        kept = list(importer.questions(enumerate(rows), "rows"))
+        kept = list(importer.questions(rows, "rows"))
     except DataError as error:
-        assert "can't be guessed" in error.message and not importer.result.kept
+        assert "can't be guessed" in error.message and not importer.kept
         return
-    assert len(kept) == importer.result.kept and len(kept) + importer.result.left_out.total() == len(rows)
+    assert len(kept) == importer.kept and len(kept) + importer.left_out.total() == len(rows)
     for question in kept:
         assert OwnQuestion.from_list(question.as_list()) == question
         assert parse_question(importing.as_record(question))[0].question == question.question

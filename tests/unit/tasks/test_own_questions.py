@@ -193,8 +193,9 @@ def test_errors_of_a_table_name_its_lines_and_a_remedy(tmp_path: Path, content: 
 @given(st.binary(max_size=60), st.booleans())
 def test_no_table_is_an_error_of_another_kind(data: bytes, named: bool) -> None:
     with suppress(ManifestError):
-        for _, record in read_rows(io.BytesIO((b"question,answer\n" if named else b"") + data), "tasks.csv"):
-            assert set(record) <= {"question", "answer"}
+        names = {"question", "answer"}
+        for _, record in read_rows(io.BytesIO((b"question,answer\n" if named else b"") + data), "tasks.csv", names):
+            assert set(record) <= names
 
 
 @pytest.mark.parametrize(("answer", "checks"), [([2, 3], ("set", "lines")), ({"room": "hall"}, ("json",))])
@@ -446,7 +447,7 @@ def test_a_set_that_the_file_fills_gets_no_others() -> None:
     assert {question.split for question in split.test} == {"test"} and len(split.test) == 5
 
 
-def test_held_out_questions_are_never_drawn_and_the_same_everywhere(tmp_path: Path) -> None:
+def test_held_out_questions_are_never_drawn_and_the_same_everywhere() -> None:
     manifest = Manifest("own", (TaskEntry("mine", questions=plain(30)), TaskEntry("sums", "chain_sum")))
     source, other = TaskSource(manifest), TaskSource(Manifest.from_bytes(manifest.to_bytes()))
     held_out = {split: source.held_out(split, 200) for split in ("validation", "test")}

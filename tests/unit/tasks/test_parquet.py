@@ -83,7 +83,7 @@ def test_of_a_table_without_the_columns_those_that_it_has_are_named(
     for importer, message in ((Importer(), "can't be guessed"), (Importer(answer="respons"), "mean response")):
         rows = read_parquet(write(tmp_path / "other.parquet", table), (*importer.names, "prompt", "answer"))
         with pytest.raises(SapoError, match=rf"{message}.*it has: prompt, response, more0, .*"):
-            list(importer.questions(rows, "other.parquet"))
+            list(importer.questions((row for _, row in rows), "other.parquet"))
     assert questions(write(tmp_path / "more.parquet", {"question": ["a?"], "answer": ["x"], "more": [1]}))
     # Others use an option's name for something else.
     options = write(tmp_path / "o.parquet", {"question": ["a?"], "answer": ["x"], "choices": [{"text": ["x", "y"]}]})

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgpack
 import pytest
@@ -24,7 +25,7 @@ from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.question_data import MAX_DATA_BYTES, QuestionData, open_questions, write_questions
 from sapo_edge.tasks.question_file import find_mistakes_in, import_questions
 from sapo_edge.tasks.questions import MAX_QUESTIONS, SPLITS, OwnQuestion, split_questions
-from sapo_edge.tasks.review import read_own, remarks
+from sapo_edge.tasks.review import Placed, Room, read_own, remarks
 from sapo_edge.tasks.source import TaskSource
 from tests.allocated import memory_below
 from tests.defences.defence import fails_without
@@ -183,6 +184,14 @@ def test_doubts_follow_the_reading_and_count_questions_as_the_manifest_does(
     assert found == [f"task own, question {number}" for number in doubted]
 
 
+@pytest.mark.parametrize(("reading", "doubts"), [("fit", []), ("tags", ["25 tokens with its tags"])])
+def test_tags_lengthen_an_answer_where_it_is_read_in_them(reading: str, doubts: list[str]) -> None:
+    question = OwnQuestion("Say so.", "so it is")
+    manifest, room = Manifest("own", (TaskEntry("mine", questions=(question,)),)), Room(len, len, 99, 8)
+    found = [remark.text for remark in remarks(manifest, [Placed("here", question, reading)], room)]
+    assert found == [f"its answer has {doubt}, more than max_tokens, 8" for doubt in doubts]
+
+
 @fails_without(
     "tasks/question_data.py",
     "is_named = (count, digest.digest(), end) == (self.count, self.sha256, self.size)",
@@ -305,6 +314,15 @@ def test_kept_questions_outlive_the_cache(manifest: Path, tmp_path: Path) -> Non
     shutil.rmtree(tmp_path / "store")
     kept = membership.manifest(bytes.fromhex(big.digest))
     assert kept is not None and TaskSource(kept).training_tasks(1, 0, 3) == first
+
+
+def test_what_cannot_be_removed_of_a_cache_keeps_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (".new-1", ".new-2"):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (1, 1))
+    monkeypatch.setattr(shutil, "rmtree", remove := Mock(side_effect=PermissionError))
+    question_data.remove_unused(tmp_path, ".new-*")
+    assert remove.call_count == 2
 
 
 def test_worked_examples_of_a_file_are_those_with_the_lowest_hashes(tmp_path: Path) -> None:

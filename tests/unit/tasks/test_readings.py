@@ -8,11 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sapo_edge.tasks.answers import MAX_ANSWER_CHARACTERS
 from sapo_edge.tasks.checks import Choice, Exact, Number, Set
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.questions import OwnQuestion
-from sapo_edge.tasks.readings import FIT, READINGS, read
+from sapo_edge.tasks.readings import FIT, MAX_ANSWER_CHARACTERS, READINGS, read
 from sapo_edge.tasks.source import Judgement, TaskSource
 from tests.defences.defence import fails_without
 

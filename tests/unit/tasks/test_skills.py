@@ -29,7 +29,7 @@ MADE: dict[str, tuple[Skill, str]] = {
     "home es": (Home(("es",)), "a10bf5e9acee35443c82f599f7e0eff1a1c94d309c314f363aa3aa43ce949512"),
     "home pt": (Home(("pt",)), "372232dd738c9683ba75aeea9d4725957af9ce673b0b4776362c4f4c08060848"),
 }
-"""The SHA-256 of 50 tasks of each part. Renew it after a deliberate change, which is also a new `version`."""
+"""The SHA-256 of 50 tasks of each part. Renew it after a deliberate change, which also counts up `rules`."""
 VERSIONS = {"extract": "extract-b9ac914da777", "home": "home-353c41e6d8a3", "tools": "tools-84f603b8fac9"}
 SOURCES = {name: TaskSource(load_manifest(name)) for name in SKILLS}
 each_source = pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
