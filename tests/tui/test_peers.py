@@ -48,7 +48,7 @@ async def polled(pilot: Pilot[Any], screen: Peers, launcher: FakeLauncher, **cha
 
 
 def names(screen: Peers) -> list[str]:
-    return [screen.peers.cell(peer, "name")[0] for peer in screen.peers.rows]
+    return [screen.peers.cells(peer)["name"][0] for peer in screen.peers.rows]
 
 
 def title(screen: Peers) -> str:
