@@ -242,9 +242,9 @@ class SapoApp(App[ExitCode]):
         elif self._is_away and self._standing is Standing.ATTACHED:
             self._is_away = False
             self._read_news()
-        if before is not self._standing is Standing.ENDED and self.state.run_done:
+        if before is not self._standing is Standing.ENDED and self.state.ending.done:
             if self._followed:
-                self._notify_desktop(f"sapo: {self.state.ending}")
+                self._notify_desktop(f"sapo: {self.state.ending.reason}")
             self._show_results()
         # A busy node leaves the app before it ends, and the app then looks for it first.
         if self._standing in (Standing.ATTACHED, Standing.ENDED):

@@ -27,7 +27,7 @@ from sapo_edge.node.background import Ended
 from sapo_edge.plain import format_time
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look import themes
-from sapo_edge.tui.look.terminal import SMALLEST, ascii_table
+from sapo_edge.tui.look.terminal import ASCII, SMALLEST
 from sapo_edge.tui.node import keeper, link
 from sapo_edge.tui.node.history import MAX_POINTS
 from sapo_edge.tui.node.state import RoundClock, Standing
@@ -196,7 +196,7 @@ async def test_s_asks_before_it_stops_the_node(launcher: FakeLauncher, quick: No
         await until(pilot, lambda: app.state.clock.phase == "head_start")
         await press(pilot, "s", then=lambda: "learned since its last check" in screen(app))
         await press(pilot, "enter", then=lambda: app.state.standing is Standing.ENDED)
-        assert not isinstance(app.screen, NodeEnded) and app.state.ending == "asked to stop"
+        assert not isinstance(app.screen, NodeEnded) and app.state.ending.reason == "asked to stop"
         await begin(pilot, app, "s")
         assert launcher.starts == 1
 
@@ -539,7 +539,7 @@ async def test_a_terminal_without_unicode_gets_ascii_in_the_same_columns(launche
                 assert bare.isascii() and len(bare) == 100
                 columns = [character for character in rich for _ in range(cell_len(character))]
                 assert all(not here.isascii() or here == there for here, there in zip(columns, bare, strict=True)), rich
-                unknown |= {found for found in rich if not found.isascii() and ord(found) not in ascii_table()}
+                unknown |= {found for found in rich if not found.isascii() and ord(found) not in ASCII}
     assert unknown <= {*"超级长的名字\U0001f980"}, "a question mark stands only for what others wrote"
 
 

@@ -163,9 +163,7 @@ class Keeper:
 
     def _set_ended(self, ending: Ended) -> None:
         self._start.clear()
-        self._state.standing = Standing.ENDED
-        self._state.ending, self._state.ended_in_order = ending.reason, ending.expected
-        self._state.run_done = ending.done
+        self._state.standing, self._state.ending = Standing.ENDED, ending
         self._state.ended_at = time.time() if self._stopped_at is None else self._stopped_at
         self._stopped_at = None
         self._on_change()

@@ -204,9 +204,9 @@ def _doing(state: NodeState) -> tuple[str, str, str]:
             return "◌", "yellow", f"starting the node{waited}"
         case Standing.ENDED:
             at = format_time(state.ended_at)[11:16]
-            if state.run_done:
+            if state.ending.done:
                 return "○", "green", f"the run is done since {at}: 8 shows the results"
-            return "○", "" if state.ended_in_order else "red", f"no node runs since {at}: s starts it"
+            return "○", "" if state.ending.expected else "red", f"no node runs since {at}: s starts it"
     if state.stopping:
         return "●", "yellow", "finishing the round"
     if state.paused:

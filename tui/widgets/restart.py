@@ -45,7 +45,7 @@ async def restart(app: SapoApp, changes: Waiting, refused: Collection[str] = ())
     app.notify("The node finishes its round, saves, and starts again.")
     await _ended(app)
     # After a crash the keeper asks whether to start again.
-    if app.state.standing is Standing.ENDED and app.state.ended_in_order:
+    if app.state.standing is Standing.ENDED and app.state.ending.expected:
         app.keeper.start()
 
 
