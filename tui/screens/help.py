@@ -39,10 +39,7 @@ class Pages(Dialog[None]):
         Binding("escape", "leave", "Close", show=False, id="help.leave"),
         Binding("slash", "search", "Search", key_display="/", id="help.search"),
     ]
-    DEFAULT_CSS = """
-    Pages #pages { scrollbar-size: 1 1; }
-    Pages #page { margin: 0 1; }
-    """
+    DEFAULT_CSS = "Pages #page { margin: 0 1; }"
     # The title stays in small terminals, too.
     VERTICAL_BREAKPOINTS = None
     AUTO_FOCUS = "#pages"

@@ -67,7 +67,7 @@ offered where a service manager answers, and not for a run of so many rounds.
     FirstRun #intro { width: 1fr; height: 3; color: $text-muted; }
     FirstRun #body { height: 1fr; overflow-y: auto; scrollbar-size: 1 1; }
     FirstRun #plan { height: 1fr; min-height: 4; }
-    FirstRun #found { display: none; height: 1fr; min-height: 4; scrollbar-size: 1 1; }
+    FirstRun #found { display: none; height: 1fr; min-height: 4; }
     FirstRun .-details #plan { display: none; }
     FirstRun .-details #found { display: block; }
     FirstRun #choices, FirstRun #limits, FirstRun #care { height: auto; }

@@ -38,7 +38,6 @@ class Results(View):
     MODE = "results"
     SCROLLED = "#learned"
     DEFAULT_CSS = """
-    Results #learned { scrollbar-size: 1 1; }
     Results #actions { height: 1; padding: 0 1; }
     Results #actions.-rows { layout: grid; grid-size: 3 2; height: 2; }
     Results #actions Button { min-width: 4; width: auto; margin-right: 1; background: $panel; padding: 0 1; }

@@ -73,9 +73,9 @@ class RolloutDetail(Vertical, can_focus=True):
 
     DEFAULT_CSS = """
     RolloutDetail #title { height: 1; background: $surface; }
-    RolloutDetail #asked { height: auto; max-height: 6; scrollbar-size: 1 1; border-subtitle-color: $text-muted; }
+    RolloutDetail #asked { height: auto; max-height: 6; border-subtitle-color: $text-muted; }
     RolloutDetail #answers { height: 5; }
-    RolloutDetail #reading { scrollbar-size: 1 1; border-subtitle-color: $text-muted; }
+    RolloutDetail #reading { border-subtitle-color: $text-muted; }
     RolloutDetail.-alone #asked, RolloutDetail.-alone #answers { display: none; }
     RolloutDetail:focus AnswerList > .cursor-list--cursor { background: $primary 25%; text-style: bold; }
     """

@@ -56,7 +56,6 @@ class Runs(View):
     Runs #pages { height: 1fr; }
     Runs #list { min-height: 3; max-height: 6; }
     Runs.-tall #list { max-height: 12; }
-    Runs #words { scrollbar-size: 1 1; }
     Runs.-one #plot { display: none; }
     Runs.-one.-curves #plot { display: block; }
     Runs.-one.-curves #words { display: none; }

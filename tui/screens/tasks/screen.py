@@ -66,7 +66,6 @@ class TasksView(View):
     SCROLLED = "#told"
     DEFAULT_CSS = """
     TasksView #manifests { max-height: 8; border-title-color: $primary; }
-    TasksView #told { scrollbar-size: 1 1; }
     TasksView.-short #manifests { max-height: 6; }
     TasksView.-tiny #manifests { max-height: 3; }
     """
