@@ -355,8 +355,8 @@ class SapoApp(App[ExitCode]):
         return True
 
     def action_pause(self) -> None:
-        if not self.busy("ask"):
-            self._ask("resume" if self.state.paused else "pause")
+        if not self.busy("pause"):
+            self.run_worker(self._ask("resume" if self.state.paused else "pause"), group="pause")
 
     def action_start_or_stop(self) -> None:
         if self.state.standing is Standing.ENDED:
@@ -372,10 +372,9 @@ class SapoApp(App[ExitCode]):
             self.push_screen(ask, lambda agreed: None if agreed is None else self._stop())
 
     def _stop(self) -> None:
-        if self.state.standing is Standing.ATTACHED and not self.busy("ask"):
-            self._ask("stop", {"when": "after_round"}, STOPPING)
+        if self.state.standing is Standing.ATTACHED and not self.busy("stop"):
+            self.run_worker(self._ask("stop", {"when": "after_round"}, STOPPING), group="stop")
 
-    @work(group="ask")
     async def _ask(self, method: str, params: Mapping[str, Any] | None = None, done: str = "") -> None:
         try:
             await self.request(method, params)

@@ -230,6 +230,9 @@ async def test_a_slow_request_holds_up_no_other_key(launcher: FakeLauncher, monk
             await until(pilot, lambda count=count: len(node.asked) == count, 3)  # type: ignore[misc]
             assert node.asked[-1] == method
             await until(pilot, lambda method=method: bool(app.state.paused) == (method == "pause"), 3)  # type: ignore[misc]
+        waits.clear()
+        monkeypatch.setattr(node, "resume", slowly)
+        await press(pilot, "p", then=waits.is_set)
         await pilot.press("s", "s")
         await until(pilot, lambda: node.asked[-1] == "after_round", 3)
         free.set()

@@ -50,8 +50,9 @@ async def restart(app: SapoApp, changes: Waiting, refused: Collection[str] = ())
 
 
 async def stopped(app: SapoApp, line: JobLine) -> bool:
-    """Let a running node finish its round, save and stop; else the line says why not. Call it from a worker."""
+    """Let a running node finish its round, save and stop; else it is said why not. Call it from a worker."""
     if line.busy:
+        app.notify("One command at a time: wait for the one that runs, or stop it with Esc.", severity="warning")
         return False
     if app.state.standing is Standing.ATTACHED:
         try:

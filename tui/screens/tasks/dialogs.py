@@ -12,6 +12,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static, TextArea
+from textual.widgets.text_area import Document
 
 from sapo_edge.plain import printable
 from sapo_edge.state.durable import write_atomically
@@ -84,7 +85,10 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 
 
 class EditQuestions(Dialog[bool]):
-    """Edits a file; ValueError if it has over `MAX_BYTES`, or is no UTF-8. Dismissed with whether it was written."""
+    """Edits a file; ValueError for one of over `MAX_BYTES`, other than UTF-8, or with line ends that would change.
+
+    Dismissed with whether it was written.
+    """
 
     HELP_TEXT = """\
 One question a line, then `|` and the answer; a number counts as equal however it is written, and a text whether its
@@ -114,6 +118,8 @@ letters are large or small. A manifest or a table is shown as it is. `Ctrl+S` sa
         self._has_lines = path.suffix.lower() == JSON_LINES
         # Windows' editors begin a file with a mark of UTF-8, which would make a text of its first line.
         self._text = to_text(data.decode("utf-8-sig")) if self._has_lines else data.decode()
+        if not self._has_lines and Document(self._text).text != self._text:
+            raise ValueError("it has several kinds of line ends, which only another editor keeps")
         self._warned = False
 
     def body(self) -> ComposeResult:

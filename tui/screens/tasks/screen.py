@@ -213,7 +213,9 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         except SapoError as error:
             line.fail(error)
             return
-        in_new_run = outcome.report.run.rounds > 0
+        run = outcome.report.run
+        # A head start has no round yet, and belongs to its tasks, too.
+        in_new_run = run.rounds > 0 or bool(run.manifest)
         about = [*([HAS_RUN] if in_new_run else []), *([ALONE.format(swarm=printable(swarm))] if swarm else [])]
         heading = "Train on these in a new run?" if in_new_run else "Train on these, alone?"
         if about and not await self.app.push_screen_wait(Ask(heading, "\n\n".join(about))):
