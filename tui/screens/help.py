@@ -137,20 +137,18 @@ DOCUMENTS: Mapping[str, str] = {
 def keys_of(screen: Screen[Any]) -> dict[str, list[Row]]:
     """The keys that work now, what they do, and their names in `keys.toml`, or "", by place; the focus comes first."""
     app: App[Any] = screen.app
-    places: dict[str, dict[tuple[str, str], tuple[list[str], str, str]]] = {}
+    found: dict[str, dict[tuple[str, str], Row]] = {where: {} for where in _PLACES}
     for node, binding, enabled, tooltip in screen.active_bindings.values():
         if not enabled or binding.system or not binding.description:
             continue
         does = tooltip or binding.description
         if binding.action.startswith("switch_mode"):
             does = f"Show {does}"
-        place = places.setdefault(_where(node, screen), {})
-        keys, _, _ = place.setdefault((binding.id or "", binding.action), ([], does, binding.id or ""))
-        keys.append(app.get_key_display(binding))
-    order = sorted(places.items(), key=lambda item: _PLACES.index(item[0]))
-    listed = {where: [(" ".join(keys), does, id) for keys, does, id in place.values()] for where, place in order}
+        rows, name = found[_where(node, screen)], binding.id or ""
+        keys, does, _ = rows.get((name, binding.action), ("", does, name))
+        rows[name, binding.action] = (f"{keys} {app.get_key_display(binding)}".lstrip(), does, name)
     # Textual's own keys come last.
-    return {where: sorted(rows, key=lambda row: not row[2]) for where, rows in listed.items()}
+    return {where: sorted(rows.values(), key=lambda row: not row[2]) for where, rows in found.items() if rows}
 
 
 class HelpScreen(Pages):

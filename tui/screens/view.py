@@ -104,9 +104,6 @@ class View(ScrollingScreen[None]):
     NAV: ClassVar[str] = ""
     HELP_TEXT: ClassVar[str] = ""
     _theme_shown = ""
-    # Textual declares them as attributes of the instance.
-    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-tiny"), (20, "-short"), (32, "-tall")]  # noqa: RUF012
 
     @property
     def sapo(self) -> SapoApp:

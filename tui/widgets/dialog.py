@@ -29,9 +29,7 @@ class Dialog(ModalScreen[ScreenResultType], ScrollingScreen[ScreenResultType]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "app.help", "Help", show=False, id="app.help")]
     BUTTONS: ClassVar[Mapping[str, tuple[str, str]]] = {}
     """Label and action of the screen, by the button's id."""
-    # Textual declares them as attributes of the instance.
-    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-slim"), (72, "-narrow"), (100, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-tiny"), (20, "-short"), (32, "-tall")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-slim"), (72, "-narrow"), (100, "-wide")]  # noqa: RUF012
 
     heading = ""
     subtitle = ""
