@@ -111,9 +111,10 @@ class Company(Vertical):
         self.explain()
 
     async def offer(self, choices: Choices, network: Network) -> None:
-        """Offer the networks again, after what is set has changed; choose one of them."""
+        """Offer the networks again, after what is set has changed; choose one of them, or else what is set."""
         self._choices = choices
-        await self.query_one(OneOf).offer(_networks(choices), network)
+        networks = _networks(choices)
+        await self.query_one(OneOf).offer(networks, network if network in networks else choices.network)
         self.explain()
 
     @property
