@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -119,7 +120,7 @@ class SapoApp(App[ExitCode]):
         self._redraw: Timer | None = None
         self._standing = self.state.standing
         self._followed = False
-        self._before: list[str] = []
+        self._before: deque[str] = deque(maxlen=MOST_BEFORE)
         self._selected = ""
         self._polls = 0
         self.news = ""
@@ -434,7 +435,7 @@ class SapoApp(App[ExitCode]):
 
     def switch_mode(self, mode: str) -> AwaitMount:
         if mode != self.current_mode and self.current_mode in VIEWS:
-            self._before = [*self._before[1 - MOST_BEFORE :], self.current_mode]
+            self._before.append(self.current_mode)
         return super().switch_mode(mode)
 
     async def ask_both(self, question: str) -> None:
