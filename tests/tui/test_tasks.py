@@ -28,6 +28,7 @@ from sapo_edge.tui.screens.tasks.screen import TasksView
 from sapo_edge.tui.screens.tasks.texts import MAX_REMARKS, START, check_text, mistakes_text
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import MANIFESTS, FakeLauncher
+from tests.tui.fake_node import MANIFEST_DIGEST
 from tests.tui.shell import Pictured, Size, attached, notices, press, running, screen, text, until
 
 WRITTEN = JobResult({"manifest": "/q/manifest.toml", "questions": "/q/tasks.jsonl"})
@@ -169,16 +170,20 @@ async def test_own_questions_get_a_run_beside_that_on_other_tasks(launcher: Fake
         assert launcher.changes == [("manifest", "/q/manifest.toml")]
 
 
-async def test_a_head_start_on_other_tasks_is_left_to_its_run(
+async def test_a_head_start_belongs_to_its_tasks_as_rounds_do(
     fresh: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcome = fresh.outcome()
-    run = replace(outcome.report.run, manifest="5a" * 32)
+    run = replace(outcome.report.run, manifest=MANIFEST_DIGEST)
     monkeypatch.setattr(fresh, "outcome", lambda: replace(outcome, report=replace(outcome.report, run=run)))
-    fresh.replies["tasks new"] = WRITTEN
+    listed = [{**row, "digest": MANIFEST_DIGEST if row["used"] else ""} for row in MANIFESTS]
+    fresh.replies |= {"tasks new": WRITTEN, "tasks list": JobResult({"manifests": listed})}
     async with running(fresh, ready=with_new) as (pilot, app):
         await press(pilot, "u", then=lambda: "Train on these in a new run?" in screen(app))
+        await press(pilot, "escape", then=lambda: isinstance(app.screen, TasksView))
         assert fresh.changes == []
+        app.screen.query_one("#manifests", OptionList).focus()
+        await press(pilot, "enter", then=lambda: fresh.changes == [("manifest", "starter")])
 
 
 async def test_nothing_begins_unsaid_while_a_command_runs(launcher: FakeLauncher) -> None:

@@ -115,7 +115,7 @@ class WordsScreen(Pages):
         yield from self.section("Other words" if self._here else "", word_rows(others, search))
 
 
-def word_rows(names: Iterable[str], search: str = "") -> list[Row]:
+def word_rows(names: Iterable[str], search: str) -> list[Row]:
     """Words with their meanings, where either contains a search in lower case."""
     rows = [(name, GLOSSARY[name].meaning, "") for name in names]
     return [row for row in rows if search in f"{row[0]} {row[1]}".casefold()]

@@ -68,7 +68,7 @@ class LogList(CursorList[Record]):
         }
 
 
-def whole_text(record: Record, query: str = "") -> Text:
+def whole_text(record: Record, query: str) -> Text:
     """A record with all its lines, an event with one field a line; the case-folded query is marked."""
     when = record.local_time("%Y-%m-%d %H:%M:%S %Z") or "no time"
     about = "  ·  ".join(filter(None, (when, record.level or "no level", record.source, record.thread)))

@@ -66,7 +66,7 @@ the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud:
     AUTO_FOCUS = "#copy"
     heading = "Invite others"
 
-    def __init__(self, launcher: Launcher, warning: str = "") -> None:
+    def __init__(self, launcher: Launcher, warning: str) -> None:
         super().__init__()
         self._launcher = launcher
         self._warning = warning
