@@ -510,14 +510,6 @@ async def test_the_palette_has_commands_for_node_and_screens(launcher: FakeLaunc
         assert "Start the node" in titles and "Stop the node" not in titles
 
 
-async def test_p_is_dim_without_a_node(starting: FakeLauncher) -> None:
-    async with running(starting) as (pilot, app):
-        await until(pilot, lambda: app.state.standing is Standing.STARTING)
-        assert app.check_action("pause", ()) is None
-        await pilot.press("p", "s")
-        assert starting.starts <= 1
-
-
 async def test_an_error_of_the_node_is_escaped(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = BackendError("\x1b[31m[red]not now", "try [@click=app.quit]later[/]")
     monkeypatch.setattr(launcher.node, "pause", Mock(side_effect=refused))

@@ -102,7 +102,6 @@ class Ask(Dialog[str | None]):
     DEFAULT_CSS = """
     Ask #about { height: auto; max-height: 12; }
     Ask #values { max-height: 8; border: none; padding: 0 1; margin-top: 1; background: $panel; }
-    Ask #wrong { color: $text-error; }
     Ask.-tiny #about { max-height: 4; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [

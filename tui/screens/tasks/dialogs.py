@@ -98,7 +98,7 @@ letters are large or small. A manifest or a table is shown as it is. `Ctrl+S` sa
     EditQuestions .dialog { width: 100%; max-width: 120; height: 100%; padding: 0 1; }
     EditQuestions #about { color: $text-muted; }
     EditQuestions TextArea, EditQuestions TextArea:focus { height: 1fr; border: none; padding: 0; }
-    EditQuestions #wrong { color: $text-error; display: none; }
+    EditQuestions #wrong { display: none; }
     EditQuestions.-wrong #wrong { display: block; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
