@@ -149,7 +149,9 @@ an experiment.
         outcome = self._outcome
         if action in ("export", "test"):
             return True if outcome is not None and outcome.report.adapter and not busy else None
-        if action in ("picture", "copy"):
+        if action == "copy":
+            return True if self._report is not None else None
+        if action == "picture":
             return True if outcome is not None and outcome.history.get("round") else None
         return True
 
