@@ -222,9 +222,6 @@ class Plan(Vertical):
             return "what its swarm learns"
         return SKILL_WORDS.get(self._offered[index], "questions of your own")
 
-    def check(self) -> None:
-        self.query_one("#ready", Waiting).begin()
-
     def show(self, findings: Findings, *, on_battery: bool) -> None:
         self._battery = findings.battery and on_battery
         self.on_resize()

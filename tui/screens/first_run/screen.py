@@ -177,7 +177,7 @@ offered where a service manager answers, and not for a run of so many rounds.
         waiting = Waiting(LOOKING, id="looking", classes="muted")
         await panel.mount(waiting)
         waiting.begin()
-        self.query_one(Plan).check()
+        self.query_one("#ready", Waiting).begin()
         try:
             findings = await asyncio.to_thread(self._launcher.findings)
         except SapoError as error:
