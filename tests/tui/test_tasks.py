@@ -284,6 +284,7 @@ async def test_the_app_has_an_editor(launcher: FakeLauncher, monkeypatch: pytest
         monkeypatch.delenv(name, raising=False)
     async with running(launcher, ready=with_new) as (pilot, app):
         await press(pilot, "e", then=lambda: isinstance(app.screen, EditQuestions) and "2 + 3? | 5" in screen(app))
+        assert app.screen.query_one(".dialog").region.size == app.size, "it has all of the terminal"
         await press(pilot, "end", "enter", *"How many?", "escape", then=lambda: "not saved yet" in screen(app))
         await press(pilot, "ctrl+s", then=lambda: "no mistakes" in screen(app))
         assert questions.read_text() == first + '{"question": "How many?"}\n'

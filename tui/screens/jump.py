@@ -18,7 +18,7 @@ class Jump(ModalScreen[Widget | None]):
     """Offers what the screen below can focus, in order. Dismissed with the chosen part; None without a choice."""
 
     DEFAULT_CSS = """
-    Jump { background: transparent; layers: letters; }
+    Jump { layers: letters; }
     Jump Static {
         layer: letters; position: absolute; width: 3; height: 1;
         background: $primary; color: $background; text-style: bold reverse;

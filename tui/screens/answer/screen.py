@@ -56,8 +56,7 @@ class AnswerView(View):
     AnswerView .hint { width: 1fr; max-width: 100; height: auto; padding: 0 2; color: $text-muted; }
     AnswerView #sharing { margin-bottom: 1; }
     AnswerView.-tall #question, AnswerView.-tall #typing, AnswerView.-tall #note { margin-bottom: 1; }
-    AnswerView.-empty #question { height: 1fr; max-height: 100%; border: none; align: center middle; }
-    AnswerView.-empty #question:focus { border: none; }
+    AnswerView.-empty #question { height: 1fr; max-height: 100%; align: center middle; }
     AnswerView.-empty #asked { width: auto; max-width: 100%; color: $text-muted; }
     AnswerView.-tiny #hints, AnswerView.-tiny #tally { display: none; }
     AnswerView.-tiny #question { min-height: 1; }

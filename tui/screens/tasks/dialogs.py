@@ -95,7 +95,6 @@ One question a line, then `|` and the answer; a number counts as equal however i
 letters are large or small. A manifest or a table is shown as it is. `Ctrl+S` saves, `Esc` leaves.
 """
     DEFAULT_CSS = """
-    EditQuestions .dialog { width: 100%; max-width: 120; height: 100%; padding: 0 1; }
     EditQuestions #about { color: $text-muted; }
     EditQuestions TextArea, EditQuestions TextArea:focus { height: 1fr; border: none; padding: 0; }
     EditQuestions #wrong { display: none; }

@@ -65,7 +65,7 @@ class TasksView(View):
     AUTO_FOCUS = "#manifests"
     SCROLLED = "#told"
     DEFAULT_CSS = """
-    TasksView #manifests { max-height: 8; border-title-color: $primary; }
+    TasksView #manifests { max-height: 8; }
     TasksView.-short #manifests { max-height: 6; }
     TasksView.-tiny #manifests { max-height: 3; }
     """
