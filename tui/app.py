@@ -282,12 +282,11 @@ class SapoApp(App[ExitCode]):
         else:
             self.switch_mode("results")
 
-    def show_ending(self, ending: Ended, patience: float | None) -> None:
+    def show_ending(self, ending: Ended, patience: float | None, often: bool) -> None:
         """Report an unexpected end, and offer another start, which comes by itself after `patience` seconds, if any."""
         from sapo_edge.tui.screens.dialogs.ended import NodeEnded
 
         self._notify_desktop(f"sapo: {ending.reason}")
-        often = self.keeper.crashed_often
         for screen in self.screen_stack:
             if isinstance(screen, NodeEnded):
                 # The user has not read yet why the node before ended.
