@@ -85,7 +85,12 @@ class WorkDialog(Dialog[bool]):
 def typed_path(text: str) -> str:
     """The absolute path that somebody typed, perhaps with `~`."""
     # Unlike `Path.expanduser`, this takes the name of a user whom nobody knows as it is.
-    return os.path.abspath(os.path.expanduser(text))
+    path = os.path.expanduser(text)
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError:
+        # The directory in which the app was started is gone.
+        return path
 
 
 class Ask(Dialog[str | None]):
