@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -119,7 +120,7 @@ class SapoApp(App[ExitCode]):
         self._redraw: Timer | None = None
         self._standing = self.state.standing
         self._followed = False
-        self._before: list[str] = []
+        self._before: deque[str] = deque(maxlen=MOST_BEFORE)
         self._selected = ""
         self._polls = 0
         self.news = ""
@@ -242,9 +243,9 @@ class SapoApp(App[ExitCode]):
         elif self._is_away and self._standing is Standing.ATTACHED:
             self._is_away = False
             self._read_news()
-        if before is not self._standing is Standing.ENDED and self.state.run_done:
+        if before is not self._standing is Standing.ENDED and self.state.ending.done:
             if self._followed:
-                self._notify_desktop(f"sapo: {self.state.ending}")
+                self._notify_desktop(f"sapo: {self.state.ending.reason}")
             self._show_results()
         # A busy node leaves the app before it ends, and the app then looks for it first.
         if self._standing in (Standing.ATTACHED, Standing.ENDED):
@@ -281,12 +282,11 @@ class SapoApp(App[ExitCode]):
         else:
             self.switch_mode("results")
 
-    def show_ending(self, ending: Ended, patience: float | None) -> None:
+    def show_ending(self, ending: Ended, patience: float | None, often: bool) -> None:
         """Report an unexpected end, and offer another start, which comes by itself after `patience` seconds, if any."""
         from sapo_edge.tui.screens.dialogs.ended import NodeEnded
 
         self._notify_desktop(f"sapo: {ending.reason}")
-        often = self.keeper.crashed_often
         for screen in self.screen_stack:
             if isinstance(screen, NodeEnded):
                 # The user has not read yet why the node before ended.
@@ -355,8 +355,8 @@ class SapoApp(App[ExitCode]):
         return True
 
     def action_pause(self) -> None:
-        if not self.busy("ask"):
-            self._ask("resume" if self.state.paused else "pause")
+        if not self.busy("pause"):
+            self.run_worker(self._ask("resume" if self.state.paused else "pause"), group="pause")
 
     def action_start_or_stop(self) -> None:
         if self.state.standing is Standing.ENDED:
@@ -372,10 +372,9 @@ class SapoApp(App[ExitCode]):
             self.push_screen(ask, lambda agreed: None if agreed is None else self._stop())
 
     def _stop(self) -> None:
-        if self.state.standing is Standing.ATTACHED and not self.busy("ask"):
-            self._ask("stop", {"when": "after_round"}, STOPPING)
+        if self.state.standing is Standing.ATTACHED and not self.busy("stop"):
+            self.run_worker(self._ask("stop", {"when": "after_round"}, STOPPING), group="stop")
 
-    @work(group="ask")
     async def _ask(self, method: str, params: Mapping[str, Any] | None = None, done: str = "") -> None:
         try:
             await self.request(method, params)
@@ -435,7 +434,7 @@ class SapoApp(App[ExitCode]):
 
     def switch_mode(self, mode: str) -> AwaitMount:
         if mode != self.current_mode and self.current_mode in VIEWS:
-            self._before = [*self._before[1 - MOST_BEFORE :], self.current_mode]
+            self._before.append(self.current_mode)
         return super().switch_mode(mode)
 
     async def ask_both(self, question: str) -> None:

@@ -304,7 +304,7 @@ class FakeLauncher:
     def ended(self) -> Ended | None:
         if self.running:
             return None
-        if self.ending is None and self._node is not None and set(self._node.asked) & {"after_round", "at_once"}:
+        if self.ending is None and self._node is not None and "after_round" in self._node.asked:
             return Ended("asked to stop", expected=True)
         return self.ending
 

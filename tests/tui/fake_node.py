@@ -16,7 +16,7 @@ import math
 import socket
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -212,10 +212,9 @@ class ScriptedNode(NodeControl):
         alone: whether it has no swarm.
 
     Attributes:
-        asked: the requests in order: "pause", "resume", "after_round", "at_once", "set own=6" ...
+        asked: the requests in order: "pause", "resume", "after_round", "set own=6" ...
         given: shared answers of the user.
         status_now: the reply to `status`; a test may change it, directly or with `tell`.
-        peers_now: the reply to `peers`.
         refuse_settings: whether to refuse every change of a setting.
         ending: runs to its end after a request to stop.
     """
@@ -227,7 +226,6 @@ class ScriptedNode(NodeControl):
         self.refuse_settings = False
         self.alone = alone
         self.live: dict[str, Any] = {name: value for name, value in Settings().as_dict().items() if SETTINGS[name].live}
-        self.peers_now: list[dict[str, Any]] = [] if alone else [_peer(peer) for peer in PEERS]
         self._clock = BEGAN + ROUND_SECONDS * rounds + 10
         self._reasons: list[str] = []
         self._lock = threading.RLock()
@@ -306,9 +304,6 @@ class ScriptedNode(NodeControl):
         with self._lock:
             return dict(self.status_now)
 
-    def peers(self) -> Sequence[Mapping[str, Any]]:
-        return list(self.peers_now)
-
     def pause(self) -> None:
         self.asked.append("pause")
         with self._lock:
@@ -323,15 +318,10 @@ class ScriptedNode(NodeControl):
 
     def stop_after_round(self) -> None:
         self.asked.append("after_round")
-        self._end("asked to stop")
-
-    def stop_immediately(self) -> None:
-        self.asked.append("at_once")
-        self._end("stopped immediately; the round in progress is lost")
-
-    def roll_back(self, round: int | None) -> Mapping[str, Any]:
-        self.asked.append(f"rollback {round}")
-        return {"from": self.status_now["round"], "to": 30 if round is None else round}
+        self.tell(state="stopping")
+        # Like a real node, answer the request first.
+        self.ending = threading.Timer(0.05, self._end)
+        self.ending.start()
 
     def all_settings(self) -> Mapping[str, Any]:
         return Settings().as_dict() | self.live
@@ -353,16 +343,10 @@ class ScriptedNode(NodeControl):
         rewards = tuple(float(f">{EXPECTED}<" in text) for text in given.answers)
         return Verdict(rewards, EXPECTED, not self.alone).as_dict()
 
-    def _end(self, reason: str) -> None:
-        self.tell(state="stopping")
-
-        def end() -> None:
-            self.emit(events.NodeStopped(reason=reason, rounds=3, adapter="/home/somebody/checkpoints/round-000030"))
-            self.stop()
-
-        # Like a real node, answer the request first.
-        self.ending = threading.Timer(0.05, end)
-        self.ending.start()
+    def _end(self) -> None:
+        reason, adapter = "asked to stop", "/home/somebody/checkpoints/round-000030"
+        self.emit(events.NodeStopped(reason=reason, rounds=3, adapter=adapter))
+        self.stop()
 
     def _emit_pause(self) -> None:
         self.emit(events.Paused(reasons=tuple(self._reasons)))
@@ -395,10 +379,6 @@ class ScriptedNode(NodeControl):
             "swarm": None if self.alone else swarm.as_dict(),
             "rejections": {} if self.alone else dict(swarm.rejections),
         }  # fmt: skip
-
-
-def _peer(peer: PeerInfo) -> dict[str, Any]:
-    return dict(SwarmStatus("connected", OWN, "", "", peers=(peer,)).as_dict()["peers"][0])
 
 
 def _changes(event: events.Event, status: Mapping[str, Any]) -> dict[str, Any]:

@@ -181,7 +181,8 @@ async def test_a_slow_start_is_shown_with_its_output_and_the_load_of_other_progr
     async with running(starting) as (pilot, app):
         await until(pilot, lambda: "loading the model into torch" in text(app, "#waiting"))
         await until(pilot, lambda: "Other programs use 1.7 of 2 cores, so it takes longer." in screen(app))
-        await pilot.press("6")
+        assert app.check_action("pause", ()) is None, "its key is dim"
+        await pilot.press("p", "s", "6")
         # The log is empty until the model is loaded.
         await until(pilot, lambda: "loading the model into torch" in screen(app))
         starting.arrive()

@@ -104,9 +104,9 @@ async def test_the_last_lines_are_in_words(shown: Shown) -> None:
 
 async def test_another_end_replaces_one_that_nobody_has_closed(launcher: FakeLauncher) -> None:
     async with following(launcher) as (pilot, app):
-        app.show_ending(KILLED, 0.0)
+        app.show_ending(KILLED, 0.0, False)
         await until(pilot, lambda: "started again by itself" in screen(app))
-        app.show_ending(Ended("the disk is full", False), None)
+        app.show_ending(Ended("the disk is full", False), None, False)
         await until(pilot, lambda: "The disk is full" in screen(app) and "does not restart by itself" in screen(app))
         assert "Restart" in screen(app) and sum(isinstance(item, NodeEnded) for item in app.screen_stack) == 1
 

@@ -390,6 +390,21 @@ async def test_settings_mended_meanwhile_are_shown_and_choices_stay(launcher: Fa
     assert launcher.consents == [Consent("solo")]
 
 
+async def test_a_chosen_network_that_is_no_longer_offered_is_not_kept(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher.set("network", "solo")
+    async with checked(launcher) as (pilot, app):
+        await pilot.press("n")
+        monkeypatch.setattr(launcher, "choices", lambda: Choices("solo", private=True))
+        await press(pilot, "r", then=lambda: "open swarm" not in screen(app))
+        network = app.screen.query_one(OneOf)
+        assert network.value == "solo"
+        network.focus()
+        await pilot.press("right")
+        assert network.value == "invite"
+
+
 async def test_a_check_that_fails_shows_the_error(launcher: FakeLauncher) -> None:
     launcher.refusal = BackendError("no backend runs here", "install one")
     async with running(launcher) as (pilot, app):

@@ -48,7 +48,7 @@ async def polled(pilot: Pilot[Any], screen: Peers, launcher: FakeLauncher, **cha
 
 
 def names(screen: Peers) -> list[str]:
-    return [screen.peers.cell(peer, "name")[0] for peer in screen.peers.rows]
+    return [screen.peers.cells(peer)["name"][0] for peer in screen.peers.rows]
 
 
 def title(screen: Peers) -> str:
@@ -176,7 +176,7 @@ async def test_without_peers_the_search_for_a_first_member_is_shown_and_what_to_
         for words in ("○ no peer yet", "not known yet", "another machine", "i makes an invite", "sapo doctor"):
             await until(pilot, lambda words=words: words in picture(pilot.app))  # type: ignore[misc]
         assert "clock" not in picture(pilot.app).splitlines()[4]
-        await polled(pilot, screen, launcher, peers=[dict(launcher.node.peers_now[0])], state="connected")
+        await polled(pilot, screen, launcher, peers=[asdict(PEERS[0])], state="connected")
         await until(pilot, lambda: names(screen) == [readable_name(FRIEND)] and FRIEND in picture(pilot.app))
         await pilot.press("enter")
         await polled(pilot, screen, launcher, peers=[], state="failed")

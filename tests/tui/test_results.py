@@ -34,7 +34,7 @@ from sapo_edge.tui.screens.results.picture import Text as PictureText
 from sapo_edge.tui.screens.results.screen import PICTURE, Results
 from sapo_edge.tui.screens.results.texts import report_text
 from sapo_edge.tui.widgets.dialog import Ask
-from tests.tui.fake_launcher import FakeLauncher
+from tests.tui.fake_launcher import FakeLauncher, hosted
 from tests.tui.shell import TRUECOLOR, Pictured, Size, attached, following, notices, press, running, screen, text, until
 
 EVAL = {
@@ -44,6 +44,8 @@ EVAL = {
     "gain": {"value": 0.72, "low": 0.6, "high": 0.8, "gained": 37, "lost": 1}, "base_examples": 6,
 }  # fmt: skip
 """What `sapo eval --json` prints."""
+few = hosted(rounds=5)
+"""The model was asked before training alone."""
 
 
 async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
@@ -91,6 +93,11 @@ async def test_before_the_first_round_it_says_what_is_missing(fresh: FakeLaunche
         assert "Nothing can be compared yet" in screen(app) and "none yet" in screen(app)
         await pilot.press("x", "y", "P")
         assert fresh.commands == [] and isinstance(app.screen, Results)
+
+
+async def test_before_the_second_evaluation_there_is_a_curve_and_no_result_to_copy(few: FakeLauncher) -> None:
+    async with running(few, ready=opened) as (_, app):
+        assert app.screen.check_action("picture", ()) and app.screen.check_action("copy", ()) is None
 
 
 async def test_it_opens_when_the_run_ends_and_gives_it_forty_rounds_more(launcher: FakeLauncher) -> None:

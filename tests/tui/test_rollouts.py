@@ -330,9 +330,9 @@ async def test_list_filters_and_detail_are_kept(launcher: FakeLauncher) -> None:
         listed = screen.browser.list
         whole = " ".join(screen.browser.pages.rows[0].question.split())
         await pilot.resize_terminal(200, 40)
-        await until(pilot, lambda: listed.cell(listed.rows[0], "question")[0] == whole)
+        await until(pilot, lambda: listed.cells(listed.rows[0])["question"][0] == whole)
         await pilot.resize_terminal(60, 24)
-        await until(pilot, lambda: listed.cell(listed.rows[0], "question")[0] != whole)
+        await until(pilot, lambda: listed.cells(listed.rows[0])["question"][0] != whole)
 
 
 async def test_the_largest_rollout_is_bounded_and_can_be_read(launcher: FakeLauncher) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,6 +108,20 @@ async def test_an_experiment_is_watched(launcher: FakeLauncher, size: tuple[int,
         await until(pilot, lambda: "8 of 8 swarms finished" in screen(app))
         await press(pilot, "escape", then=lambda: "first against" in screen(app))
         assert app.state.standing is Standing.ATTACHED
+
+
+async def test_an_experiment_is_asked_for_where_the_directory_is_gone(
+    launcher: FakeLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher.other_runs = [OLD]
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    async with running(launcher, ready=opened) as (pilot, app):
+        await press(pilot, "w", then=lambda: isinstance(app.focused, Input))
+        app.screen.query_one(Input).value = "x"
+        await press(pilot, "enter", then=lambda: "there is no experiment in x" in text(app, "#arms"))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import contextlib
 import json
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ from sapo_edge.tui.screens.tasks.screen import TasksView
 from sapo_edge.tui.screens.tasks.texts import MAX_REMARKS, START, check_text, mistakes_text
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import MANIFESTS, FakeLauncher
-from tests.tui.shell import Pictured, Size, attached, press, running, screen, text, until
+from tests.tui.fake_node import MANIFEST_DIGEST
+from tests.tui.shell import Pictured, Size, attached, notices, press, running, screen, text, until
 
 WRITTEN = JobResult({"manifest": "/q/manifest.toml", "questions": "/q/tasks.jsonl"})
 CHECKED = JobResult(
@@ -168,6 +170,36 @@ async def test_own_questions_get_a_run_beside_that_on_other_tasks(launcher: Fake
         assert launcher.changes == [("manifest", "/q/manifest.toml")]
 
 
+async def test_a_head_start_belongs_to_its_tasks_as_rounds_do(
+    fresh: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = fresh.outcome()
+    run = replace(outcome.report.run, manifest=MANIFEST_DIGEST)
+    monkeypatch.setattr(fresh, "outcome", lambda: replace(outcome, report=replace(outcome.report, run=run)))
+    listed = [{**row, "digest": MANIFEST_DIGEST if row["used"] else ""} for row in MANIFESTS]
+    fresh.replies |= {"tasks new": WRITTEN, "tasks list": JobResult({"manifests": listed})}
+    async with running(fresh, ready=with_new) as (pilot, app):
+        await press(pilot, "u", then=lambda: "Train on these in a new run?" in screen(app))
+        await press(pilot, "escape", then=lambda: isinstance(app.screen, TasksView))
+        assert fresh.changes == []
+        app.screen.query_one("#manifests", OptionList).focus()
+        await press(pilot, "enter", then=lambda: fresh.changes == [("manifest", "starter")])
+
+
+async def test_nothing_begins_unsaid_while_a_command_runs(launcher: FakeLauncher) -> None:
+    launcher.replies |= {"tasks new": WRITTEN, "tasks preview": TRIED}
+    async with running(launcher, (100, 30), ready=with_new) as (pilot, app):
+        launcher.hold_jobs = True
+        await press(pilot, "y", then=lambda: "the model tries" in text(app, "#job"))
+        launcher.hold_jobs = False
+        preview = launcher.jobs[-1]
+        app.screen.query_one("#manifests", OptionList).focus()
+        await press(pilot, "enter", then=lambda: isinstance(app.screen, Ask))
+        await press(pilot, "enter", then=lambda: "One command at a time" in notices(app))
+        assert launcher.node.asked == [] and launcher.changes == []
+        preview.go.set()
+
+
 async def test_a_member_of_a_swarm_trains_on_other_questions_alone_if_he_agrees(fresh: FakeLauncher) -> None:
     fresh.replies["tasks new"] = WRITTEN
     fresh.joined = "a friend's \x1b[31m"
@@ -252,11 +284,20 @@ async def test_the_app_has_an_editor(launcher: FakeLauncher, monkeypatch: pytest
         monkeypatch.delenv(name, raising=False)
     async with running(launcher, ready=with_new) as (pilot, app):
         await press(pilot, "e", then=lambda: isinstance(app.screen, EditQuestions) and "2 + 3? | 5" in screen(app))
+        assert app.screen.query_one(".dialog").region.size == app.size, "it has all of the terminal"
         await press(pilot, "end", "enter", *"How many?", "escape", then=lambda: "not saved yet" in screen(app))
         await press(pilot, "ctrl+s", then=lambda: "no mistakes" in screen(app))
         assert questions.read_text() == first + '{"question": "How many?"}\n'
         questions.write_bytes(b"\xff")
         await press(pilot, "e", then=lambda: "can't be edited here" in text(app, "#job"))
+
+
+@pytest.mark.parametrize("content", ["question,answer\r\n2 + 3?,5\n", "question,answer\na\u2028b,5\n"])
+def test_a_file_whose_line_ends_would_change_is_not_edited(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "q.csv"
+    file.write_bytes(content.encode())
+    with pytest.raises(ValueError, match="line ends"):
+        EditQuestions(file)
 
 
 @pytest.mark.parametrize(("name", "content"), [

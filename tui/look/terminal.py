@@ -35,19 +35,17 @@ _SIMILAR = {
     "“”": '"',
 }
 """The ASCII character for each of several similar ones."""
+ASCII: Mapping[int, str] = {
+    **{ord(character): ascii for characters, ascii in _SIMILAR.items() for character in characters},
+    **dict.fromkeys(range(0x2801, 0x2900), "*"),
+    0x2800: " ",
+}
+"""For `str.translate`, from the characters that the app draws to ASCII; braille dots become stars."""
 _CONTROLS = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)))
 MAX_NOTICE = 200
 """Most characters of a notice on the desktop."""
 SMALLEST = Size(20, 5)
 """Smallest size in columns and lines that the app draws for."""
-
-
-def ascii_table() -> Mapping[int, str]:
-    """A table for `str.translate` from the characters that the app draws to ASCII; braille dots become stars."""
-    table = {ord(character): ascii for characters, ascii in _SIMILAR.items() for character in characters}
-    table.update(dict.fromkeys(range(0x2801, 0x2900), "*"))
-    table[0x2800] = " "
-    return table
 
 
 def lacks_unicode(environ: Mapping[str, str]) -> bool:
@@ -61,17 +59,13 @@ def lacks_unicode(environ: Mapping[str, str]) -> bool:
 class AsciiFilter(LineFilter):
     """Draws only ASCII. A wide character becomes two question marks, so that columns stay aligned."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._table = ascii_table()
-
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [
             segment if segment.text.isascii() else segment._replace(text=self._ascii(segment)) for segment in segments
         ]
 
     def _ascii(self, segment: Segment) -> str:
-        text = segment.text.translate(self._table)
+        text = segment.text.translate(ASCII)
         if text.isascii():
             return text
         # Measured as the terminal does: combining characters have no column of their own.

@@ -36,10 +36,7 @@ class Keeper:
     Args:
         on_change: called after each change of the standing, or of `lines`.
         on_crash: called when no node can start, or one ended unexpectedly, with the seconds after which to call
-            `start`, unless the user decides otherwise; None if only the user may.
-
-    Attributes:
-        crashed_often: whether a node no longer restarts by itself.
+            `start`, unless the user decides otherwise, None if only the user may; and whether it crashed too often.
     """
 
     def __init__(
@@ -48,7 +45,7 @@ class Keeper:
         state: NodeState,
         on_event: Callable[[events.Event], None],
         on_change: Callable[[], None],
-        on_crash: Callable[[Ended, float | None], None],
+        on_crash: Callable[[Ended, float | None, bool], None],
     ) -> None:
         self._launcher = launcher
         self._state = state
@@ -57,7 +54,6 @@ class Keeper:
         self._on_crash = on_crash
         self.link: Link | None = None
         self.lines: tuple[str, ...] = ()
-        self.crashed_often = False
         self._stopped_at: float | None = None
         self._start = asyncio.Event()
         self._crashes: deque[float] = deque(maxlen=CRASHES)
@@ -70,8 +66,7 @@ class Keeper:
             except SapoError as error:
                 ending = Ended(error.message, False, (error.remedy,))
                 self._set_ended(ending)
-                self.crashed_often = False
-                self._on_crash(ending, None)
+                self._on_crash(ending, None, False)
             else:
                 followed = found if isinstance(found, Ended) else await self._follow(*found)
                 if followed is None:
@@ -83,7 +78,8 @@ class Keeper:
                 if followed.expected:
                     self._crashes.clear()
                 else:
-                    self._on_crash(followed, self._seconds_until_restart())
+                    patience = self._seconds_until_restart()
+                    self._on_crash(followed, patience, patience is None)
             await self._start.wait()
 
     def close(self) -> None:
@@ -163,9 +159,7 @@ class Keeper:
 
     def _set_ended(self, ending: Ended) -> None:
         self._start.clear()
-        self._state.standing = Standing.ENDED
-        self._state.ending, self._state.ended_in_order = ending.reason, ending.expected
-        self._state.run_done = ending.done
+        self._state.standing, self._state.ending = Standing.ENDED, ending
         self._state.ended_at = time.time() if self._stopped_at is None else self._stopped_at
         self._stopped_at = None
         self._on_change()
@@ -173,5 +167,5 @@ class Keeper:
     def _seconds_until_restart(self) -> float | None:
         now = time.monotonic()
         self._crashes.append(now)
-        self.crashed_often = len(self._crashes) == CRASHES and now - self._crashes[0] < CRASH_SECONDS
-        return None if self.crashed_often else PATIENCE_SECONDS
+        crashed_often = len(self._crashes) == CRASHES and now - self._crashes[0] < CRASH_SECONDS
+        return None if crashed_often else PATIENCE_SECONDS

@@ -60,7 +60,7 @@ class Link:
     def follow(self) -> None:
         threading.Thread(target=self._read_events, name="node-events", daemon=True).start()
 
-    async def request(self, method: str, params: Mapping[str, Any] | None = None, timeout: float = 10.0) -> Any:
+    async def request(self, method: str, params: Mapping[str, Any] | None, timeout: float) -> Any:
         """Send a request without blocking the screen; SapoError if the node has ended, is too slow, or refuses it."""
         send = self._request_urgently if method in URGENT else self._request
         return await asyncio.to_thread(send, method, params, timeout)

@@ -47,10 +47,9 @@ class LoadMeter:
     """Looks at the node's process and at the machine's sensors. Its method blocks for milliseconds."""
 
     def __init__(self) -> None:
-        self._process: psutil.Process | None = None
+        self._node: tuple[psutil.Process, OthersLoad] | None = None
         self._before: tuple[float, float] | None = None
         self._power: PowerMeter | None = None
-        self._others: OthersLoad | None = None
 
     def look(self, pid: int) -> Load:
         """Read everything; a process that has ended gives an empty look."""
@@ -61,19 +60,19 @@ class LoadMeter:
 
         self._power = self._power or PowerMeter()
         try:
-            if self._process is None or self._process.pid != pid:
-                self._process, self._before, self._others = psutil.Process(pid), None, OthersLoad(pid)
-            times = self._process.cpu_times()
-            others = None if self._others is None else self._others.percent()
+            if self._node is None or self._node[0].pid != pid:
+                self._node, self._before = (psutil.Process(pid), OthersLoad(pid)), None
+            process, others_load = self._node
+            times, percent = process.cpu_times(), others_load.percent()
         except psutil.Error:
-            self._process = None
+            self._node = None
             return Load()
         now, seconds = time.monotonic(), times.user + times.system
         before, self._before = self._before, (now, seconds)
         cores = None if before is None or now <= before[0] else max(0.0, (seconds - before[1]) / (now - before[0]))
         power = None if cores is None else self._power.read(cores, now)
         of = psutil.cpu_count() or 1
-        others = None if others is None else others / 100 * of
+        others = None if percent is None else percent / 100 * of
         temperature = None
         with contextlib.suppress(Exception):  # no sensor, or whatever the system's files hold
             temperature = read_temperature()

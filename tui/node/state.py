@@ -9,12 +9,14 @@ from enum import StrEnum
 from typing import Any
 
 from sapo_edge import events
+from sapo_edge.node.background import Ended
 from sapo_edge.plain import format_time, printable
 from sapo_edge.tui.node.history import Evaluation, History
 from sapo_edge.tui.node.machine import Load
 
 STEPS = ("generate", "update", "evaluate")
 """Phases of a round in order; not every round has an evaluation."""
+NOT_ENDED = Ended("", expected=True)
 
 
 @dataclass(slots=True)
@@ -107,9 +109,8 @@ class NodeState:
         settings: values by name, from the time of the connection.
         paused: why the node is paused; empty if it isn't.
         head_start: the newest validation of the head start; None without one.
-        ending: why the last node ended; empty while one runs. Unescaped.
+        ending: how the last node ended; without a reason while one runs.
         ended_at: when it ended, in Unix seconds.
-        ended_in_order: whether it was stopped, or had finished its rounds.
     """
 
     standing: Standing = Standing.LOOKING
@@ -121,10 +122,8 @@ class NodeState:
     load: Load = field(default_factory=Load)
     paused: tuple[str, ...] = ()
     head_start: events.HeadStart | None = None
-    ending: str = ""
+    ending: Ended = NOT_ENDED
     ended_at: float = 0.0
-    ended_in_order: bool = True
-    run_done: bool = False
 
     @property
     def stopping(self) -> bool:
@@ -138,7 +137,7 @@ class NodeState:
     @property
     def ended_text(self) -> str:
         """Why and when the last node ended; empty while one runs."""
-        return f"{printable(self.ending)} ({format_time(self.ended_at)[11:16]})" if self.ending else ""
+        return f"{printable(self.ending.reason)} ({format_time(self.ended_at)[11:16]})" if self.ending.reason else ""
 
     def no_node_text(self, expected: str) -> str:
         """Why there is no node and what to do; else what is expected to appear once it runs."""
@@ -169,7 +168,7 @@ class NodeState:
     def attach(self, status: Mapping[str, Any], settings: Mapping[str, Any], history: History) -> None:
         """Start with a node that the app has just connected to."""
         self.standing = Standing.ATTACHED
-        self.ending = ""
+        self.ending = NOT_ENDED
         self.history = history
         self.clock = RoundClock()
         self.settings = settings

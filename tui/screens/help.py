@@ -39,10 +39,7 @@ class Pages(Dialog[None]):
         Binding("escape", "leave", "Close", show=False, id="help.leave"),
         Binding("slash", "search", "Search", key_display="/", id="help.search"),
     ]
-    DEFAULT_CSS = """
-    Pages #pages { scrollbar-size: 1 1; }
-    Pages #page { margin: 0 1; }
-    """
+    DEFAULT_CSS = "Pages #page { margin: 0 1; }"
     # The title stays in small terminals, too.
     VERTICAL_BREAKPOINTS = None
     AUTO_FOCUS = "#pages"
@@ -118,7 +115,7 @@ class WordsScreen(Pages):
         yield from self.section("Other words" if self._here else "", word_rows(others, search))
 
 
-def word_rows(names: Iterable[str], search: str = "") -> list[Row]:
+def word_rows(names: Iterable[str], search: str) -> list[Row]:
     """Words with their meanings, where either contains a search in lower case."""
     rows = [(name, GLOSSARY[name].meaning, "") for name in names]
     return [row for row in rows if search in f"{row[0]} {row[1]}".casefold()]
@@ -140,20 +137,18 @@ DOCUMENTS: Mapping[str, str] = {
 def keys_of(screen: Screen[Any]) -> dict[str, list[Row]]:
     """The keys that work now, what they do, and their names in `keys.toml`, or "", by place; the focus comes first."""
     app: App[Any] = screen.app
-    places: dict[str, dict[tuple[str, str], tuple[list[str], str, str]]] = {}
+    found: dict[str, dict[tuple[str, str], Row]] = {where: {} for where in _PLACES}
     for node, binding, enabled, tooltip in screen.active_bindings.values():
         if not enabled or binding.system or not binding.description:
             continue
         does = tooltip or binding.description
         if binding.action.startswith("switch_mode"):
             does = f"Show {does}"
-        place = places.setdefault(_where(node, screen), {})
-        keys, _, _ = place.setdefault((binding.id or "", binding.action), ([], does, binding.id or ""))
-        keys.append(app.get_key_display(binding))
-    order = sorted(places.items(), key=lambda item: _PLACES.index(item[0]))
-    listed = {where: [(" ".join(keys), does, id) for keys, does, id in place.values()] for where, place in order}
+        rows, name = found[_where(node, screen)], binding.id or ""
+        keys, does, _ = rows.get((name, binding.action), ("", does, name))
+        rows[name, binding.action] = (f"{keys} {app.get_key_display(binding)}".lstrip(), does, name)
     # Textual's own keys come last.
-    return {where: sorted(rows, key=lambda row: not row[2]) for where, rows in listed.items()}
+    return {where: sorted(rows.values(), key=lambda row: not row[2]) for where, rows in found.items() if rows}
 
 
 class HelpScreen(Pages):

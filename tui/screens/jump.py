@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding, BindingType
 from textual.events import Key, Resize
 from textual.screen import ModalScreen
 from textual.widget import Widget
@@ -19,9 +17,8 @@ LETTERS = "asdfghjklqwertyuiopzxcvbnm"
 class Jump(ModalScreen[Widget | None]):
     """Offers what the screen below can focus, in order. Dismissed with the chosen part; None without a choice."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,ctrl+o", "dismiss(None)", "Close", id="jump.close")]
     DEFAULT_CSS = """
-    Jump { background: transparent; layers: letters; }
+    Jump { layers: letters; }
     Jump Static {
         layer: letters; position: absolute; width: 3; height: 1;
         background: $primary; color: $background; text-style: bold reverse;
@@ -44,8 +41,6 @@ class Jump(ModalScreen[Widget | None]):
             self.dismiss(None)
 
     def on_key(self, event: Key) -> None:
-        if event.key in ("escape", "ctrl+o"):
-            return
         event.stop()
         self.dismiss(self._parts.get(event.key))
 

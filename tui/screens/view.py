@@ -104,9 +104,6 @@ class View(ScrollingScreen[None]):
     NAV: ClassVar[str] = ""
     HELP_TEXT: ClassVar[str] = ""
     _theme_shown = ""
-    # Textual declares them as attributes of the instance.
-    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-tiny"), (20, "-short"), (32, "-tall")]  # noqa: RUF012
 
     @property
     def sapo(self) -> SapoApp:
@@ -204,9 +201,9 @@ def _doing(state: NodeState) -> tuple[str, str, str]:
             return "◌", "yellow", f"starting the node{waited}"
         case Standing.ENDED:
             at = format_time(state.ended_at)[11:16]
-            if state.run_done:
+            if state.ending.done:
                 return "○", "green", f"the run is done since {at}: 8 shows the results"
-            return "○", "" if state.ended_in_order else "red", f"no node runs since {at}: s starts it"
+            return "○", "" if state.ending.expected else "red", f"no node runs since {at}: s starts it"
     if state.stopping:
         return "●", "yellow", "finishing the round"
     if state.paused:

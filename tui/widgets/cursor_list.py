@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
@@ -18,6 +18,8 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 Item = TypeVar("Item")
+Cells = Mapping[str, tuple[str, str]]
+"""By the key of its column, the text of a cell, and the last part of a component class or ""."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Column:
 
 
 class CursorList(Generic[Item], ScrollView, can_focus=True):
-    """Rows with a cursor. `cell` returns the plain text of a cell, which is not interpreted.
+    """Rows with a cursor. The texts of `cells` are printable and not interpreted.
 
     A row opens on a double click, or on a single one if `OPENS_ON_CLICK`. In an empty list, `cursor` is 0.
     """
@@ -92,8 +94,7 @@ class CursorList(Generic[Item], ScrollView, can_focus=True):
     def chosen(self) -> Item | None:
         return self.rows[self.cursor] if self.rows else None
 
-    def cell(self, row: Item, key: str) -> tuple[str, str]:
-        """The printable text of a cell, and the last part of a component class or ""."""
+    def cells(self, row: Item) -> Cells:
         raise NotImplementedError
 
     def title(self, column: Column) -> str:
@@ -159,9 +160,9 @@ class CursorList(Generic[Item], ScrollView, can_focus=True):
         is_plain = is_current and self.app.native_ansi_color and self.has_focus
         # Among a terminal's own 16 colours no pair is certain to be readable.
         overlay = Style(reverse=True) if is_plain else self._behind("cursor") if is_current else Style.null()
-        cells = []
+        shown, cells = self.cells(self.rows[index]), []
         for column, _ in columns:
-            text, name = self.cell(self.rows[index], column.key)
+            text, name = shown[column.key]
             cells.append((text, base + (self._component(name) if name and not is_plain else Style.null()) + overlay))
         return self._line(columns, cells, "▸ " if is_current else "  ", base + overlay, width)
 

@@ -29,9 +29,7 @@ class Dialog(ModalScreen[ScreenResultType], ScrollingScreen[ScreenResultType]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("question_mark", "app.help", "Help", show=False, id="app.help")]
     BUTTONS: ClassVar[Mapping[str, tuple[str, str]]] = {}
     """Label and action of the screen, by the button's id."""
-    # Textual declares them as attributes of the instance.
-    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-slim"), (72, "-narrow"), (100, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-tiny"), (20, "-short"), (32, "-tall")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-slim"), (72, "-narrow"), (100, "-wide")]  # noqa: RUF012
 
     heading = ""
     subtitle = ""
@@ -87,7 +85,12 @@ class WorkDialog(Dialog[bool]):
 def typed_path(text: str) -> str:
     """The absolute path that somebody typed, perhaps with `~`."""
     # Unlike `Path.expanduser`, this takes the name of a user whom nobody knows as it is.
-    return os.path.abspath(os.path.expanduser(text))
+    path = os.path.expanduser(text)
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError:
+        # The directory in which the app was started is gone.
+        return path
 
 
 class Ask(Dialog[str | None]):
@@ -102,9 +105,8 @@ class Ask(Dialog[str | None]):
     """
 
     DEFAULT_CSS = """
-    Ask #about { height: auto; max-height: 12; scrollbar-size: 1 1; }
+    Ask #about { height: auto; max-height: 12; }
     Ask #values { max-height: 8; border: none; padding: 0 1; margin-top: 1; background: $panel; }
-    Ask #wrong { color: $text-error; }
     Ask.-tiny #about { max-height: 4; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -45,13 +45,14 @@ async def restart(app: SapoApp, changes: Waiting, refused: Collection[str] = ())
     app.notify("The node finishes its round, saves, and starts again.")
     await _ended(app)
     # After a crash the keeper asks whether to start again.
-    if app.state.standing is Standing.ENDED and app.state.ended_in_order:
+    if app.state.standing is Standing.ENDED and app.state.ending.expected:
         app.keeper.start()
 
 
 async def stopped(app: SapoApp, line: JobLine) -> bool:
-    """Let a running node finish its round, save and stop; else the line says why not. Call it from a worker."""
+    """Let a running node finish its round, save and stop; else it is said why not. Call it from a worker."""
     if line.busy:
+        app.notify("One command at a time: wait for the one that runs, or stop it with Esc.", severity="warning")
         return False
     if app.state.standing is Standing.ATTACHED:
         try:

@@ -113,6 +113,9 @@ class ScrollingScreen(Screen[ScreenResultType]):
     """A screen whose own keys scroll the part that `SCROLLED` selects, which may be out of focus."""
 
     SCROLLED: ClassVar[str] = ""
+    # Textual declares them as attributes of the instance.
+    HORIZONTAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-narrow"), (100, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS: list[tuple[int, str]] | None = [(0, "-tiny"), (20, "-short"), (32, "-tall")]  # noqa: RUF012
 
     @property
     def scrolled(self) -> Widget:

@@ -44,20 +44,19 @@ class AnswerView(View):
     MODE = "answer"
     AUTO_FOCUS = "#question"
     DEFAULT_CSS = """
-    AnswerView #question { height: auto; min-height: 3; max-height: 40%; scrollbar-size-vertical: 1; }
+    AnswerView #question { height: auto; min-height: 3; max-height: 40%; }
     AnswerView #typing { display: none; border-subtitle-color: $text-muted; }
-    AnswerView #verdict { height: auto; max-height: 14; display: none; scrollbar-size-vertical: 1; }
+    AnswerView #verdict { height: auto; max-height: 14; display: none; }
     AnswerView.-typing #typing, AnswerView.-judged #verdict { display: block; }
     AnswerView #note { padding: 0 2; display: none; }
     AnswerView #note.-bad { color: $text-error; }
     AnswerView #note.-shown { display: block; }
-    AnswerView #hints { display: none; scrollbar-size-vertical: 1; }
+    AnswerView #hints { display: none; }
     AnswerView.-typing #hints { display: block; }
     AnswerView .hint { width: 1fr; max-width: 100; height: auto; padding: 0 2; color: $text-muted; }
     AnswerView #sharing { margin-bottom: 1; }
     AnswerView.-tall #question, AnswerView.-tall #typing, AnswerView.-tall #note { margin-bottom: 1; }
-    AnswerView.-empty #question { height: 1fr; max-height: 100%; border: none; align: center middle; }
-    AnswerView.-empty #question:focus { border: none; }
+    AnswerView.-empty #question { height: 1fr; max-height: 100%; align: center middle; }
     AnswerView.-empty #asked { width: auto; max-width: 100%; color: $text-muted; }
     AnswerView.-tiny #hints, AnswerView.-tiny #tally { display: none; }
     AnswerView.-tiny #question { min-height: 1; }

@@ -151,29 +151,25 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
     @work(group="ask")
     async def _ask(self, turn: Turn, again: bool) -> None:
         self._begin_work()
+        failure: SapoError | None = None
         try:
             complete = await self._session.ask(
                 turn.question, as_task=turn.as_task, temperature=turn.temperature, show=turn.take, again=again
             )
         except SapoError as error:
-            if not self._ended:
-                turn.fail(error)
-        else:
-            if not self._ended:
-                turn.end("no adapter: nothing is trained yet" if complete else "stopped")
-        if self._ended:
+            complete, failure = False, error
+        if not self.has_widgets:
             return
+        if failure is None:
+            turn.end("no adapter: nothing is trained yet" if complete else "stopped")
+        else:
+            turn.fail(failure)
         if not turn.as_task and (forgotten := self._session.memory.forgotten):
             oldest = f"the oldest {counted(forgotten, 'question')}"
             self.notify(f"forgotten, because the model has no room for them: {oldest}", markup=False)
         self._draw()
         self._answering = None
         self._end_work()
-
-    @property
-    def _ended(self) -> bool:
-        """Whether the app has ended, so that there is nothing left to draw on."""
-        return not self.query(AskBox)
 
     def _draw(self) -> None:
         if not self.is_current:
@@ -190,7 +186,7 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
 
     def _end_work(self) -> None:
         """Stop drawing, and end the process after some time."""
-        if self._ended:
+        if not self.has_widgets:
             return
         self._show_models()
         if self._answering is None:
@@ -204,7 +200,7 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
     @work(group="close")
     async def _unload(self) -> None:
         await self._session.close()
-        if not self._ended:
+        if self.has_widgets:
             self._show_models()
 
     def action_type(self) -> None:

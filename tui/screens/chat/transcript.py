@@ -120,8 +120,6 @@ class Turn(Vertical):
 class Transcript(VerticalScroll):
     """The last questions, the newest at the end."""
 
-    DEFAULT_CSS = "Transcript { scrollbar-size-vertical: 1; }"
-
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._turns: deque[Turn] = deque()

@@ -68,13 +68,12 @@ class Dashboard(View):
     Dashboard #verdict.-early { color: $text-muted; }
     Dashboard #charts { min-height: 5; }
     Dashboard #curves { width: 2fr; border-subtitle-color: $text-muted; }
-    Dashboard #by_task { display: none; scrollbar-size: 1 1; }
+    Dashboard #by_task { display: none; }
     Dashboard.-both #by_task, Dashboard.-tasks #by_task { display: block; }
     Dashboard.-tasks #curves { display: none; }
     Dashboard #panels { height: 7; }
     Dashboard #panels Static { width: 1fr; height: 1fr; }
     Dashboard.-tall #panels { height: 9; }
-    Dashboard #now { scrollbar-size: 1 1; }
     Dashboard.-stacked #panels { layout: vertical; height: auto; }
     Dashboard.-stacked #panels Static { height: auto; }
     Dashboard.-stacked #verdict { max-height: 6; }

@@ -48,8 +48,8 @@ def now_text(state: NodeState, output: Sequence[str], width: int) -> Text:
         case Standing.LOOKING:
             return Text("The connection to the node is lost; looking for it ...")
         case _:
-            style = "" if state.ended_in_order else "bold red"
-            then = "8 shows what was learned" if state.run_done else "s starts it from the last checkpoint"
+            style = "" if state.ending.expected else "bold red"
+            then = "8 shows what was learned" if state.ending.done else "s starts it from the last checkpoint"
             return Text(f"No node runs: {state.ended_text}. {then}.", style)
 
 

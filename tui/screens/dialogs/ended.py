@@ -56,7 +56,6 @@ After a restart by itself, the message stays until you close it.
     DEFAULT_CSS = """
     NodeEnded #why { max-height: 3; text-style: bold; }
     NodeEnded #log { height: auto; max-height: 5; margin-top: 1; background: $panel; padding: 0 1; }
-    NodeEnded #log { scrollbar-size: 1 1; }
     NodeEnded #log.-none { display: none; }
     NodeEnded #lines { color: $text-muted; }
     NodeEnded #safe { margin-top: 1; }

@@ -111,9 +111,10 @@ class Company(Vertical):
         self.explain()
 
     async def offer(self, choices: Choices, network: Network) -> None:
-        """Offer the networks again, after what is set has changed; choose one of them."""
+        """Offer the networks again, after what is set has changed; choose one of them, or else what is set."""
         self._choices = choices
-        await self.query_one(OneOf).offer(_networks(choices), network)
+        networks = _networks(choices)
+        await self.query_one(OneOf).offer(networks, network if network in networks else choices.network)
         self.explain()
 
     @property
@@ -220,9 +221,6 @@ class Plan(Vertical):
         if self._what.disabled:
             return "what its swarm learns"
         return SKILL_WORDS.get(self._offered[index], "questions of your own")
-
-    def check(self) -> None:
-        self.query_one("#ready", Waiting).begin()
 
     def show(self, findings: Findings, *, on_battery: bool) -> None:
         self._battery = findings.battery and on_battery

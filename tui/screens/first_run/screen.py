@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import ClassVar
+from dataclasses import asdict
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual import on, work
@@ -67,7 +68,7 @@ offered where a service manager answers, and not for a run of so many rounds.
     FirstRun #intro { width: 1fr; height: 3; color: $text-muted; }
     FirstRun #body { height: 1fr; overflow-y: auto; scrollbar-size: 1 1; }
     FirstRun #plan { height: 1fr; min-height: 4; }
-    FirstRun #found { display: none; height: 1fr; min-height: 4; scrollbar-size: 1 1; }
+    FirstRun #found { display: none; height: 1fr; min-height: 4; }
     FirstRun .-details #plan { display: none; }
     FirstRun .-details #found { display: block; }
     FirstRun #choices, FirstRun #limits, FirstRun #care { height: auto; }
@@ -176,7 +177,7 @@ offered where a service manager answers, and not for a run of so many rounds.
         waiting = Waiting(LOOKING, id="looking", classes="muted")
         await panel.mount(waiting)
         waiting.begin()
-        self.query_one(Plan).check()
+        self.query_one("#ready", Waiting).begin()
         try:
             findings = await asyncio.to_thread(self._launcher.findings)
         except SapoError as error:
@@ -199,23 +200,20 @@ offered where a service manager answers, and not for a run of so many rounds.
             self._say(f"✗ {name}: {value}. It may fail; you can try.", bad=True)
 
     async def _show_choices(self, choices: Choices, cores: int) -> None:
-        changes, before = self._consent(), self._choices
-        self._choices = choices
+        """Show what is set; what the user has changed before stays changed."""
+        changes = {name: value for name, value in asdict(self._consent()).items() if value is not None}
+        chosen = asdict(choices) | changes
+        before, self._choices = self._choices, choices
         if choices != before:
-            network = choices.network if changes.network is None else changes.network
-            await self.query_one(Company).offer(choices, network)
+            await self.query_one(Company).offer(choices, chosen["network"])
             self.query_one(Plan).offer(choices.manifest)
         threads = self.query_one("#cores", Stepper)
-        value = choices.threads if changes.threads is None else changes.threads
         self._cores = cores
-        threads.high = max(value, choices.threads, cores)
-        threads.value = value
+        threads.high = max(chosen["threads"], choices.threads, cores)
+        threads.value = chosen["threads"]
         threads.refresh(layout=True)
-        for name, set_now, change in (
-            ("mains", choices.mains_only, changes.mains_only),
-            ("busy", choices.yield_to_others, changes.yield_to_others),
-        ):
-            self.query_one(f"#{name}", Tick).value = set_now if change is None else change
+        self.query_one("#mains", Tick).value = chosen["mains_only"]
+        self.query_one("#busy", Tick).value = chosen["yield_to_others"]
 
     def _block(self, reason: str) -> None:
         start, again = self.query_one("#start", Button), self.query_one("#again", Button)
@@ -282,17 +280,15 @@ offered where a service manager answers, and not for a run of so many rounds.
             self._agree(self._consent())
 
     def _consent(self) -> Consent:
-        company, now = self.query_one(Company), self._choices
-        threads = self.query_one("#cores", Stepper).value
-        mains_only, yield_to_others = (self.query_one(f"#{name}", Tick).value for name in ("mains", "busy"))
-        return Consent(
-            network=None if company.network == now.network else company.network,
-            invite=company.invite,
-            threads=None if threads == now.threads else threads,
-            mains_only=None if mains_only == now.mains_only else mains_only,
-            yield_to_others=None if yield_to_others == now.yield_to_others else yield_to_others,
-            manifest=self.query_one(Plan).manifest,
-        )
+        company = self.query_one(Company)
+        chosen: dict[str, Any] = {
+            "network": company.network,
+            "threads": self.query_one("#cores", Stepper).value,
+            "mains_only": self.query_one("#mains", Tick).value,
+            "yield_to_others": self.query_one("#busy", Tick).value,
+        }
+        changes = {name: value for name, value in chosen.items() if value != getattr(self._choices, name)}
+        return Consent(**changes, invite=company.invite, manifest=self.query_one(Plan).manifest)
 
     @work(exclusive=True, group="agree")
     async def _agree(self, consent: Consent) -> None:

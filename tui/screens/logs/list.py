@@ -12,7 +12,7 @@ from rich.text import Text
 
 from sapo_edge.state.log_reader import Place
 from sapo_edge.tui.node.records import MAX_RAW, Record
-from sapo_edge.tui.widgets.cursor_list import Column, CursorList
+from sapo_edge.tui.widgets.cursor_list import Cells, Column, CursorList
 
 
 class LogList(CursorList[Record]):
@@ -57,21 +57,18 @@ class LogList(CursorList[Record]):
         if new_value < min(old_value, self.max_scroll_y):
             self.following = False
 
-    def cell(self, record: Record, key: str) -> tuple[str, str]:
+    def cells(self, record: Record) -> Cells:
         style = {"warning": "warn", "error": "bad", "debug": "muted"}.get(record.level, "")
-        match key:
-            case "time":
-                return record.local_time("%H:%M:%S"), "muted"
-            case "level":
-                # The usual level stays empty, so that the others stand out.
-                return "" if record.level == "info" else record.level, style
-            case "mark":
-                return "•" if self.search and record.matches(self.search) else "", "strong"
-            case _:
-                return record.line, style
+        return {
+            "time": (record.local_time("%H:%M:%S"), "muted"),
+            # The usual level stays empty, so that the others stand out.
+            "level": ("" if record.level == "info" else record.level, style),
+            "mark": ("•" if self.search and record.matches(self.search) else "", "strong"),
+            "text": (record.line, style),
+        }
 
 
-def whole_text(record: Record, query: str = "") -> Text:
+def whole_text(record: Record, query: str) -> Text:
     """A record with all its lines, an event with one field a line; the case-folded query is marked."""
     when = record.local_time("%Y-%m-%d %H:%M:%S %Z") or "no time"
     about = "  ·  ".join(filter(None, (when, record.level or "no level", record.source, record.thread)))

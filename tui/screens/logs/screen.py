@@ -45,8 +45,7 @@ class Logs(View):
         Binding("escape", "leave", "Leave the record or the search", show=False, id="logs.leave"),
     ]
     DEFAULT_CSS = """
-    Logs #log { padding: 0; }
-    Logs #record { height: 8; scrollbar-size: 1 1; border-subtitle-color: $text-muted; }
+    Logs #record { height: 8; border-subtitle-color: $text-muted; }
     Logs.-tall #record { height: 16; }
     Logs.-tiny #record { display: none; }
     Logs.-open #record { display: block; height: 1fr; }

@@ -43,7 +43,7 @@ The **line** (`c` copies it) leads others into this swarm. **QR code** (`k`) sho
 the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud: it works once, while this window waits.
 """
     DEFAULT_CSS = """
-    Invite #words { height: auto; max-height: 100%; scrollbar-size: 1 1; }
+    Invite #words { height: auto; max-height: 100%; }
     Invite #line { margin: 1 0; text-style: bold; }
     Invite #warning { color: $text-warning; margin-bottom: 1; }
     Invite #notes { color: $text-muted; }
@@ -66,7 +66,7 @@ the line on. A **short code** (`w`), such as `7-guitar-revolver`, is said aloud:
     AUTO_FOCUS = "#copy"
     heading = "Invite others"
 
-    def __init__(self, launcher: Launcher, warning: str = "") -> None:
+    def __init__(self, launcher: Launcher, warning: str) -> None:
         super().__init__()
         self._launcher = launcher
         self._warning = warning

@@ -118,7 +118,7 @@ class JoinFound(SwarmChange):
 
     HELP_TEXT = "What the swarm trains on, and what it asks of this machine. Nothing of it runs before you join."
     DEFAULT_CSS = """
-    JoinFound #scroll { height: auto; max-height: 24; scrollbar-size: 1 1; }
+    JoinFound #scroll { height: auto; max-height: 24; }
     JoinFound.-short #scroll { max-height: 10; }
     JoinFound.-tiny #scroll { max-height: 6; }
     """

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from sapo_edge.plain import duration, printable, size
-from sapo_edge.tui.widgets.cursor_list import Column, CursorList
+from sapo_edge.tui.widgets.cursor_list import Cells, Column, CursorList
 
 Peer = Mapping[str, Any]
 
@@ -57,27 +57,20 @@ class PeerList(CursorList[Peer]):
             return column.title
         return f"{column.title}{'▼' if self.descending else '▲'}"
 
-    def cell(self, peer: Peer, key: str) -> tuple[str, str]:
-        match key:
-            case "name":
-                return printable(peer.get("name", ""))[:80], "" if peer.get("subscribed") else "muted"
-            case "direction":
-                return {"in": "in", "out": "out"}.get(str(peer.get("direction")), "?"), "muted"
-            case "since":
-                # The largest unit is enough here.
-                return " ".join(duration(_value(peer, "since", self._now)).split()[:2]), "muted"
-            case "received" | "sent":
-                return size(peer.get(key) or 0), ""
-            case "refused":
-                refused = _value(peer, key, self._now)
-                return str(refused) if refused else "-", "warn" if refused else "muted"
-            case "score":
-                score = _value(peer, key, self._now)
-                return f"{score:.1f}", "bad" if score < 0 else "muted"
-            case "mesh":
-                return ("yes", "good") if peer.get("mesh") else ("no", "muted")
-            case _:
-                return _host_port(printable(peer.get("address", ""))[:300]), "muted"
+    def cells(self, peer: Peer) -> Cells:
+        since, refused, score = (_value(peer, key, self._now) for key in ("since", "refused", "score"))
+        return {
+            "name": (printable(peer.get("name", ""))[:80], "" if peer.get("subscribed") else "muted"),
+            "direction": ({"in": "in", "out": "out"}.get(str(peer.get("direction")), "?"), "muted"),
+            # The largest unit is enough here.
+            "since": (" ".join(duration(since).split()[:2]), "muted"),
+            "received": (size(peer.get("received") or 0), ""),
+            "sent": (size(peer.get("sent") or 0), ""),
+            "refused": (str(refused), "warn") if refused else ("-", "muted"),
+            "score": (f"{score:.1f}", "bad" if score < 0 else "muted"),
+            "mesh": ("yes", "good") if peer.get("mesh") else ("no", "muted"),
+            "address": (_host_port(printable(peer.get("address", ""))[:300]), "muted"),
+        }
 
 
 def _value(peer: Peer, key: str, now: float) -> Any:

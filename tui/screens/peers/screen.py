@@ -43,7 +43,7 @@ class Peers(View):
     DEFAULT_CSS = """
     Peers #swarm { max-height: 7; padding: 0 1; background: $surface; }
     Peers #peers { min-height: 3; }
-    Peers #peer { height: auto; max-height: 11; scrollbar-size: 1 1; border-subtitle-color: $text-muted; }
+    Peers #peer { height: auto; max-height: 11; border-subtitle-color: $text-muted; }
     Peers.-short #swarm { max-height: 31%; }
     Peers.-short #peer { max-height: 40%; }
     Peers.-tall #peer { max-height: 16; }

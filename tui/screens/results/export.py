@@ -31,16 +31,12 @@ FOLDER = "sapo-adapter"
 
 def choices() -> dict[str, tuple[tuple[str, ...], str]]:
     """Every format: the flags of `sapo export` and a description, by name; the recommended one first."""
-    formats = [DEFAULT_QUANTISATION, *(form for form in Quantisation if form is not DEFAULT_QUANTISATION)]
-    merged = {
-        str(form): (
-            # Without a quantisation, a model that is a directory can be merged, too.
-            ("--to", "merged", *(() if form is DEFAULT_QUANTISATION else ("--quantisation", str(form)))),
-            f"whole model, {BITS[form]:.0f} bits a number" + (", recommended" if form is DEFAULT_QUANTISATION else ""),
-        )
-        for form in formats
-    }
-    return {**merged, **{str(form): (("--to", str(form)), text) for form, text in ADAPTERS.items()}}
+    bits = {form: f"whole model, {BITS[form]:.0f} bits a number" for form in Quantisation}
+    # Without a quantisation, a model that is a directory can be merged, too.
+    best = {str(DEFAULT_QUANTISATION): (("--to", "merged"), f"{bits.pop(DEFAULT_QUANTISATION)}, recommended")}
+    merged = {str(form): (("--to", "merged", "--quantisation", str(form)), text) for form, text in bits.items()}
+    adapters = {str(form): (("--to", str(form)), text) for form, text in ADAPTERS.items()}
+    return {**best, **merged, **adapters}
 
 
 class Export(Dialog[None]):

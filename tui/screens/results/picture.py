@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 from sapo_edge.control.report import Report, TaskCourse
-from sapo_edge.control.report_words import describe_energy, describe_task, spoken
+from sapo_edge.control.report_words import describe_energy, describe_task, one_line, spoken
 from sapo_edge.control.run_report import RunReport
 from sapo_edge.plain import counted, duration, printable
 from sapo_edge.tui.look.themes import DARK, CurveColors, curve_colors
@@ -120,9 +120,10 @@ def draw(history: History, title: str, subtitle: Sequence[str], tasks: Sequence[
     right, colors = TASKS - 60 if tasks else RIGHT, curve_colors(DARK)
     last = max(1, history.last_round, *(evaluation.round for evaluation in history.held_out))
     pixels = (right - LEFT) / last
+    lines = [one_line(line, MOST_CHARACTERS) for line in subtitle[:3]]
     return [
         Text(LEFT, 56, title, 36, DARK.foreground or ""),
-        *(Text(LEFT, 92 + 28 * number, _cut(line), 22, GRAY) for number, line in enumerate(subtitle[:3])),
+        *(Text(LEFT, 92 + 28 * number, line, 22, GRAY) for number, line in enumerate(lines)),
         *_grid(last, right),
         *_curve(history.curves.round, history.curves.external, pixels, colors.external),
         *_curve(history.curves.round, history.curves.own, pixels, colors.own),
@@ -159,11 +160,6 @@ def to_png(shapes: Sequence[Shape]) -> bytes | None:
     data = io.BytesIO()
     image.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS).save(data, "PNG")
     return data.getvalue()
-
-
-def _cut(line: str) -> str:
-    line = printable(line)
-    return line if len(line) <= MOST_CHARACTERS else f"{line[: MOST_CHARACTERS - 1]}…"
 
 
 def _grid(last: int, right: int) -> Iterator[Shape]:

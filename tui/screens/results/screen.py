@@ -38,7 +38,6 @@ class Results(View):
     MODE = "results"
     SCROLLED = "#learned"
     DEFAULT_CSS = """
-    Results #learned { scrollbar-size: 1 1; }
     Results #actions { height: 1; padding: 0 1; }
     Results #actions.-rows { layout: grid; grid-size: 3 2; height: 2; }
     Results #actions Button { min-width: 4; width: auto; margin-right: 1; background: $panel; padding: 0 1; }
@@ -56,16 +55,19 @@ from where it is. **Picture** (`P`) saves the curve as an SVG file, which every 
 matplotlib is installed. **Runs** (`R`) lists all runs, compares two, begins a new one beside the old one, and watches
 an experiment.
 """
+    BUTTONS: ClassVar = {
+        "export": ("x", "Export", "Export", "Write the adapter for another program"),
+        "chat": ("4", "Chat", "Chat", ""),
+        "test": ("y", "Test questions", "Test", "Ask both models the test questions"),
+        "more": ("u", f"{MORE_ROUNDS} rounds more", "More", f"Continue the run for {MORE_ROUNDS} rounds"),
+        "picture": ("P,shift+p", "Picture", "Picture", "Save a picture of the curve"),
+    }
+    """Keys, label, short label and, of a key of this screen, what it does, by action."""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "x", "export", "Export", show=False, id="results.export", tooltip="Write the adapter for another program"
-        ),
-        Binding(
-            "y", "test", "Test questions", show=False, id="results.test", tooltip="Ask both models the test questions"
-        ),
-        Binding("u", "more", "40 rounds more", show=False, id="results.more", tooltip="Continue the run for 40 rounds"),
-        Binding(
-            "P,shift+p", "picture", "Picture", show=False, id="results.picture", tooltip="Save a picture of the curve"
+        *(
+            Binding(keys, action, label, show=False, id=f"results.{action}", tooltip=does)
+            for action, (keys, label, _, does) in BUTTONS.items()
+            if does
         ),
         Binding("c", "copy", "Copy the result", show=False, id="results.copy"),
         Binding(
@@ -82,15 +84,6 @@ an experiment.
         Binding("pagedown", "scroll(0, 1)", "Scroll down a page", show=False, id="results.page_down"),
         Binding("escape", "stop", "Stop the command", show=False, id="results.stop"),
     ]
-    BUTTONS: ClassVar = {
-        "export": ("x", "Export", "Export"),
-        "chat": ("4", "Chat", "Chat"),
-        "test": ("y", "Test questions", "Test"),
-        "more": ("u", f"{MORE_ROUNDS} rounds more", "More"),
-        "picture": ("P", "Picture", "Picture"),
-    }
-    """Key, label and short label by action."""
-
     _outcome: Outcome | None = None
     _tested: Report | None = None
     _read: tuple[object, ...] = ()
@@ -108,8 +101,8 @@ an experiment.
     def on_resize(self) -> None:
         roomy = self.app.size.width >= ROOMY
         self.query_one("#actions").set_class(TWO_ROWS <= self.app.size.width < ONE_ROW, "-rows")
-        for action, (key, label, short) in self.BUTTONS.items():
-            self.query_one(f"#{action}", Button).label = f"{key} {label if roomy else short}"
+        for action, (keys, label, short, _) in self.BUTTONS.items():
+            self.query_one(f"#{action}", Button).label = f"{keys[0]} {label if roomy else short}"
         self._show()
 
     def node_changed(self, change: Change) -> None:
@@ -156,7 +149,9 @@ an experiment.
         outcome = self._outcome
         if action in ("export", "test"):
             return True if outcome is not None and outcome.report.adapter and not busy else None
-        if action in ("picture", "copy"):
+        if action == "copy":
+            return True if self._report is not None else None
+        if action == "picture":
             return True if outcome is not None and outcome.history.get("round") else None
         return True
 

@@ -14,7 +14,7 @@ from textual.widgets import Static
 
 from sapo_edge.plain import counted, format_time, printable
 from sapo_edge.tui.screens.rollouts.pages import Row
-from sapo_edge.tui.widgets.cursor_list import Column, CursorList
+from sapo_edge.tui.widgets.cursor_list import Cells, Column, CursorList
 
 SHOWN_CHARACTERS = 20_000
 """Most characters of one text that are shown."""
@@ -57,19 +57,15 @@ class AnswerList(CursorList[Reply], can_focus=False):
     )
     OPENS_ON_CLICK = False
 
-    def cell(self, reply: Reply, key: str) -> tuple[str, str]:
-        match key:
-            case "number":
-                return str(reply.number), "muted"
-            case "reward":
-                return f"{reply.reward:.2f}", "strong"
-            case "advantage":
-                color = "good" if reply.advantage > 0 else "bad" if reply.advantage < 0 else ""
-                return f"{reply.advantage:+.2f}", color
-            case "end":
-                return reply.end, "muted" if reply.ended else "warn"
-            case _:
-                return " ".join(reply.text[:400].split()) or "(empty)", ""
+    def cells(self, reply: Reply) -> Cells:
+        color = "good" if reply.advantage > 0 else "bad" if reply.advantage < 0 else ""
+        return {
+            "number": (str(reply.number), "muted"),
+            "reward": (f"{reply.reward:.2f}", "strong"),
+            "advantage": (f"{reply.advantage:+.2f}", color),
+            "end": (reply.end, "muted" if reply.ended else "warn"),
+            "text": (" ".join(reply.text[:400].split()) or "(empty)", ""),
+        }
 
 
 class RolloutDetail(Vertical, can_focus=True):
@@ -77,9 +73,9 @@ class RolloutDetail(Vertical, can_focus=True):
 
     DEFAULT_CSS = """
     RolloutDetail #title { height: 1; background: $surface; }
-    RolloutDetail #asked { height: auto; max-height: 6; scrollbar-size: 1 1; border-subtitle-color: $text-muted; }
+    RolloutDetail #asked { height: auto; max-height: 6; border-subtitle-color: $text-muted; }
     RolloutDetail #answers { height: 5; }
-    RolloutDetail #reading { scrollbar-size: 1 1; border-subtitle-color: $text-muted; }
+    RolloutDetail #reading { border-subtitle-color: $text-muted; }
     RolloutDetail.-alone #asked, RolloutDetail.-alone #answers { display: none; }
     RolloutDetail:focus AnswerList > .cursor-list--cursor { background: $primary 25%; text-style: bold; }
     """

@@ -11,7 +11,7 @@ from textual.containers import Horizontal
 
 from sapo_edge.plain import format_time, printable, shared_ends, without_ends
 from sapo_edge.tui.screens.rollouts.pages import Filter, Row
-from sapo_edge.tui.widgets.cursor_list import Column, CursorList
+from sapo_edge.tui.widgets.cursor_list import Cells, Column, CursorList
 from sapo_edge.tui.widgets.small import Chip
 
 NARROW = 60
@@ -45,28 +45,19 @@ class RolloutList(CursorList[Row]):
     def distinct(self, row: Row) -> str:
         return without_ends(row.question, self._ends.get(row.entry, ("", "")))
 
-    def cell(self, row: Row, key: str) -> tuple[str, str]:
-        match key:
-            case "round":
-                return str(row.key[0]), "muted"
-            case "own":
-                return ("own", "good") if row.own else ("peer", "other")
-            case "entry":
-                return printable(row.entry), ""
-            case "mean":
-                return f"{row.mean:.2f}", "strong"
-            case "best":
-                return f"{row.best:.2f}", "muted"
-            case "answers":
-                return str(row.answers), "muted"
-            case "mark":
-                return ("●", "good") if row.informative else ("○", "muted")
-            case "name":
-                return row.name, "muted" if row.own else ""
-            case "time":
-                return format_time(row.time)[5:16], "muted"
-            case _:
-                return self._question(row), "" if row.informative else "muted"
+    def cells(self, row: Row) -> Cells:
+        return {
+            "round": (str(row.key[0]), "muted"),
+            "own": ("own", "good") if row.own else ("peer", "other"),
+            "entry": (printable(row.entry), ""),
+            "mean": (f"{row.mean:.2f}", "strong"),
+            "best": (f"{row.best:.2f}", "muted"),
+            "answers": (str(row.answers), "muted"),
+            "mark": ("●", "good") if row.informative else ("○", "muted"),
+            "name": (row.name, "muted" if row.own else ""),
+            "time": (format_time(row.time)[5:16], "muted"),
+            "question": (self._question(row), "" if row.informative else "muted"),
+        }
 
     def _question(self, row: Row) -> str:
         whole = " ".join(row.question.split())

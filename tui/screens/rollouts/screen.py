@@ -34,7 +34,6 @@ class Rollouts(View):
     MODE = "rollouts"
     DEFAULT_CSS = """
     Rollouts #pages { height: 1fr; }
-    Rollouts #examples { scrollbar-size: 1 1; }
     Rollouts.-tall #asked { max-height: 10; }
     Rollouts.-tiny #asked { max-height: 2; }
     """

@@ -56,7 +56,6 @@ class Runs(View):
     Runs #pages { height: 1fr; }
     Runs #list { min-height: 3; max-height: 6; }
     Runs.-tall #list { max-height: 12; }
-    Runs #words { scrollbar-size: 1 1; }
     Runs.-one #plot { display: none; }
     Runs.-one.-curves #plot { display: block; }
     Runs.-one.-curves #words { display: none; }
@@ -257,7 +256,8 @@ round.
 
     @work(group="runs-watch", exclusive=True)
     async def action_watch(self) -> None:
-        proposed = next(iter(sorted(Path.cwd().glob("sapo-experiment-*"))), Path.cwd())
+        here = Path(typed_path("."))
+        proposed = next(iter(sorted(here.glob("sapo-experiment-*"))), here)
         directory = await self.app.push_screen_wait(Ask("Watch an experiment", WATCH, str(proposed)))
         if directory:
             self._experiment = typed_path(directory)

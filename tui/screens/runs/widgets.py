@@ -12,7 +12,7 @@ from textual.content import Content
 from sapo_edge.plain import format_time, printable
 from sapo_edge.tui.look.themes import curve_colors
 from sapo_edge.tui.node.history import History
-from sapo_edge.tui.widgets.cursor_list import Column, CursorList
+from sapo_edge.tui.widgets.cursor_list import Cells, Column, CursorList
 from sapo_edge.tui.widgets.plot import NO_ROUND, RoundsPlot, top_of_share
 
 if TYPE_CHECKING:
@@ -39,21 +39,16 @@ class RunList(CursorList["RunView"]):
         self.styles.height = len(runs) + 1
         self.take(runs, cursor=cursor)
 
-    def cell(self, run: RunView, key: str) -> tuple[str, str]:
-        match key:
-            case "mark":
-                return f"{'●' if run.current else ' '}{'=' if run.name == self.compared else ' '}", "good"
-            case "name":
-                return printable(run.name), "strong" if run.current else ""
-            case "rounds":
-                return str(run.rounds), ""
-            case "best":
-                best = run.best
-                return "-" if best is None else f"{best.right / max(1, best.questions):.2f}", ""
-            case "ended":
-                return format_time(run.ended)[:16] if run.rounds else "not begun", "muted"
-            case _:
-                return (printable(run.problem), "bad") if run.problem else (printable(run.model), "muted")
+    def cells(self, run: RunView) -> Cells:
+        best = run.best
+        return {
+            "mark": (f"{'●' if run.current else ' '}{'=' if run.name == self.compared else ' '}", "good"),
+            "name": (printable(run.name), "strong" if run.current else ""),
+            "rounds": (str(run.rounds), ""),
+            "best": ("-" if best is None else f"{best.right / max(1, best.questions):.2f}", ""),
+            "ended": (format_time(run.ended)[:16] if run.rounds else "not begun", "muted"),
+            "model": (printable(run.problem), "bad") if run.problem else (printable(run.model), "muted"),
+        }
 
 
 MARKS = ("●", "○")

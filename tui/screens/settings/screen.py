@@ -52,13 +52,12 @@ class SettingsView(View):
     ]
     DEFAULT_CSS = """
     SettingsView #parts { height: 1fr; }
-    SettingsView #choose { padding: 0; }
     SettingsView #panel { height: 9; }
     SettingsView.-wide #both { layout: horizontal; }
     SettingsView.-wide #choose { width: 3fr; }
     SettingsView.-wide #panel { width: 2fr; height: 1fr; }
     SettingsView.-wide #panel Static { margin-bottom: 1; }
-    SettingsView.-tiny #panel { height: 3; border-top: solid $border; }
+    SettingsView.-tiny #panel { height: 3; }
     SettingsView #wrong { height: 1fr; padding: 1 2; }
     """
     HELP_TEXT = """\

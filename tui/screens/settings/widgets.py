@@ -109,7 +109,6 @@ class SettingPanel(VerticalScroll, can_focus=False):
     """Explains the highlighted setting."""
 
     DEFAULT_CSS = """
-    SettingPanel { scrollbar-size: 1 1; }
     SettingPanel #warnings { color: $text-warning; }
     SettingPanel #result.-good { color: $text-success; }
     SettingPanel #result.-bad { color: $text-error; }

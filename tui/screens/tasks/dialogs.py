@@ -12,6 +12,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Input, Static, TextArea
+from textual.widgets.text_area import Document
 
 from sapo_edge.plain import printable
 from sapo_edge.state.durable import write_atomically
@@ -84,17 +85,19 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 
 
 class EditQuestions(Dialog[bool]):
-    """Edits a file; ValueError if it has over `MAX_BYTES`, or is no UTF-8. Dismissed with whether it was written."""
+    """Edits a file; ValueError for one of over `MAX_BYTES`, other than UTF-8, or with line ends that would change.
+
+    Dismissed with whether it was written.
+    """
 
     HELP_TEXT = """\
 One question a line, then `|` and the answer; a number counts as equal however it is written, and a text whether its
 letters are large or small. A manifest or a table is shown as it is. `Ctrl+S` saves, `Esc` leaves.
 """
     DEFAULT_CSS = """
-    EditQuestions .dialog { width: 100%; max-width: 120; height: 100%; padding: 0 1; }
     EditQuestions #about { color: $text-muted; }
     EditQuestions TextArea, EditQuestions TextArea:focus { height: 1fr; border: none; padding: 0; }
-    EditQuestions #wrong { color: $text-error; display: none; }
+    EditQuestions #wrong { display: none; }
     EditQuestions.-wrong #wrong { display: block; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -114,6 +117,8 @@ letters are large or small. A manifest or a table is shown as it is. `Ctrl+S` sa
         self._has_lines = path.suffix.lower() == JSON_LINES
         # Windows' editors begin a file with a mark of UTF-8, which would make a text of its first line.
         self._text = to_text(data.decode("utf-8-sig")) if self._has_lines else data.decode()
+        if not self._has_lines and Document(self._text).text != self._text:
+            raise ValueError("it has several kinds of line ends, which only another editor keeps")
         self._warned = False
 
     def body(self) -> ComposeResult:

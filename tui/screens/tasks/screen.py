@@ -65,8 +65,7 @@ class TasksView(View):
     AUTO_FOCUS = "#manifests"
     SCROLLED = "#told"
     DEFAULT_CSS = """
-    TasksView #manifests { max-height: 8; border-title-color: $primary; }
-    TasksView #told { scrollbar-size: 1 1; }
+    TasksView #manifests { max-height: 8; }
     TasksView.-short #manifests { max-height: 6; }
     TasksView.-tiny #manifests { max-height: 3; }
     """
@@ -206,7 +205,7 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
 
     @work(group="tasks-use", exclusive=True)
     async def _use(self, name: str) -> None:
-        """Train on a manifest; in a new run, if the one that goes on has begun."""
+        """Train on a manifest; in a new run, if the one that goes on has begun with another."""
         line = self.query_one(JobLine)
         try:
             outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
@@ -214,7 +213,10 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         except SapoError as error:
             line.fail(error)
             return
-        in_new_run = outcome.report.run.rounds > 0
+        run = outcome.report.run
+        digest = next((row.get("digest") for row in self._rows if row.get("use") == name), None)
+        # A head start has no round yet, and belongs to its tasks, too.
+        in_new_run = (run.rounds > 0 or bool(run.manifest)) and run.manifest != digest
         about = [*([HAS_RUN] if in_new_run else []), *([ALONE.format(swarm=printable(swarm))] if swarm else [])]
         heading = "Train on these in a new run?" if in_new_run else "Train on these, alone?"
         if about and not await self.app.push_screen_wait(Ask(heading, "\n\n".join(about))):
