@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.children import sapo_command
+from sapo_edge.fields import check_integer, check_number
 from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.state.lock import StateLock, lock_holder
 from sapo_edge.state.paths import Paths
@@ -185,15 +186,14 @@ class Background:
         return holder != str(record.pid) and _look_at(self._paths.lock)[2] != record.lock
 
     def _read_record(self) -> _Record | None:
-        try:
+        # No node was started, or the file is damaged: the lock still tells whether one is running.
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
             record = json.loads(self._paths.background.read_bytes())
-            if record["v"] != _VERSION:
-                return None
-            file, size = record["log"]
-            return _Record(int(record["pid"]), float(record["created"]), (int(file), int(size)), int(record["lock"]))
-        except (OSError, ValueError, TypeError, KeyError):
-            # No node was started, or the file is damaged; the lock still tells whether one is running.
-            return None
+            if record["v"] == _VERSION:
+                file, size = (check_integer("log", number) for number in record["log"])
+                pid, lock = check_integer("pid", record["pid"], 0), check_integer("lock", record["lock"])
+                return _Record(pid, check_number("created", record["created"]), (file, size), lock)
+        return None
 
 
 def _start_detached(command: Sequence[str], output: int) -> subprocess.Popen[bytes]:

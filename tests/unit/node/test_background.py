@@ -124,9 +124,10 @@ def test_before_the_first_node_there_is_no_output(paths: Paths) -> None:
     assert ended is not None and ended.expected and ended.lines == () and Background(paths).last_output() == ()
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{}", "[]", '{"v": 2}', "\xff", '{"v": 1, "pid": "x", "created": 1, "log": [1, 1], "lock": 1}']
-)
+@pytest.mark.parametrize("content", [
+    "", "{}", "[]", '{"v": 2}', "\xff", "[" * 100_000,
+    *(f'{{"v": 1, "pid": {pid}, "created": 1, "log": [1, 1], "lock": 1}}' for pid in ('"x"', "-5", "1e999")),
+])  # fmt: skip
 def test_a_damaged_record_is_ignored(paths: Paths, content: str) -> None:
     paths.background.write_text(content, encoding="latin-1")
     ended = Background(paths).ended()
