@@ -42,11 +42,6 @@ def rebalanced(
     return halvings, steady
 
 
-def reduced(external: int, halvings: int) -> int:
-    """A number of external rollouts after so many halvings, rounded down: 4, 2, 1, 0."""
-    return external >> halvings
-
-
 def is_fall(best: Sequence[bool], correct: Sequence[bool], contenders: int) -> bool:
     """Whether an evaluation is worse than the best of several earlier ones by more than noise explains.
 

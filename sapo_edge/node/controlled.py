@@ -139,12 +139,11 @@ class NodeControl:
             node.rollback_to = target
         return {"from": last, "to": target}
 
-    def all_settings(self) -> Mapping[str, Any]:
-        """The current value of every setting, by name."""
-        return self.node.settings.as_dict()
+    def change_settings(self, values: Mapping[str, str | int | float]) -> Mapping[str, Any]:
+        """Change settings from the next round on, all or none; the configuration file stays as it is.
 
-    def change_settings(self, values: Mapping[str, str | int | float]) -> None:
-        """Change settings from the next round on, all or none; the configuration file stays as it is."""
+        Returns the value of every setting, by name.
+        """
         changes: dict[str, Any] = {}
         for name, value in values.items():
             setting = SETTINGS.get(name)
@@ -157,6 +156,7 @@ class NodeControl:
         # Requests run in threads of their own.
         with self._changing:
             self.node.settings = replace(self.node.settings, **changes)
+            return self.node.settings.as_dict()
 
     def question(self) -> Mapping[str, Any]:
         """A question for a person to answer."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sapo_edge.config.settings import Settings
 from sapo_edge.control.event_words import format_share
 from sapo_edge.events import WRONG, HeldOut, Notice
-from sapo_edge.node.balance import rebalanced, reduced
+from sapo_edge.node.balance import rebalanced
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.journal import Journal
 
@@ -34,8 +34,8 @@ class Guard:
         self._halvings = journal.counter(HALVINGS)
 
     def external(self, settings: Settings) -> int:
-        """J of the next round; `settings.external` unless it is reduced."""
-        return reduced(settings.external, self._halvings) if settings.protect == "on" else settings.external
+        """J of the next round; `settings.external` unless it is reduced: then 4, 2, 1, 0."""
+        return settings.external >> self._halvings if settings.protect == "on" else settings.external
 
     def judge(self, event: HeldOut, settings: Settings, best: Checkpoint | None) -> Judgement:
         """Judge an evaluation that the journal does not have yet, beside the best checkpoint so far."""

@@ -15,18 +15,7 @@ from sapo_edge.care.stop import Stop
 from sapo_edge.config.settings import Settings, head_start_limit
 from sapo_edge.control.event_words import format_share
 from sapo_edge.errors import Cancelled, CheckpointError, ConfigError, ModelError, StateError
-from sapo_edge.events import (
-    CheckpointSaved,
-    Comparison,
-    Event,
-    NodeStarted,
-    NodeStopped,
-    Notice,
-    Paused,
-    Phase,
-    Progress,
-    RoundFinished,
-)
+from sapo_edge.events import Event, Phase
 from sapo_edge.node.collapse import HOLDS, MOST_UNDONE, ROUNDS, collapsed
 from sapo_edge.node.conversion import journaled_rollouts, round_event, round_settings
 from sapo_edge.node.draws import Draws
@@ -60,11 +49,6 @@ RECENT = 10
 """Finished rounds that a running node keeps in memory."""
 
 Emit = Callable[[Event], None]
-
-
-def adapter_seed(seed: int) -> int:
-    """The seed of the adapter's initial values, derived from the node's seed."""
-    return derive_seed("adapter", seed)
 
 
 class Node:
@@ -102,16 +86,16 @@ class Node:
         self.room = room or Room()
         self.round = self.cursor = 0
         self.phase: Phase | None = None
-        self.progress: Progress | None = None
-        self.recent: deque[RoundFinished] = deque(maxlen=RECENT)
+        self.progress: events.Progress | None = None
+        self.recent: deque[events.RoundFinished] = deque(maxlen=RECENT)
         self.best: Checkpoint | None = None
-        self.comparison: Comparison | None = None
+        self.comparison: events.Comparison | None = None
         self.guard = Guard(store.journal)
         self.after_first_round: Callable[[], None] = lambda: None
         self.others: Callable[[], float | None] = lambda: None
         self.interrupted = self._is_in_round = self._lacks_external = False
         self._emit, self._reasons = emit, reasons
-        self._started: NodeStarted | None = None
+        self._started: events.NodeStarted | None = None
         self._external = ExternalScorer(
             source, lambda text, ended: policy.cut(text, ended, self.max_tokens), self._fits
         )  # fmt: skip
@@ -124,7 +108,7 @@ class Node:
         self._draws = Draws()
         self._effort = Effort(store.journal, self.stop)
         self.head_start: events.HeadStart | None = None
-        self.stop.changed = lambda reasons: self.emit(Paused(reasons=reasons))
+        self.stop.changed = lambda reasons: self.emit(events.Paused(reasons=reasons))
         self._evaluations = Evaluations(
             policy, source, store, settings.held_out, self.max_tokens, settings.thinking == "on", self.emit,
             lambda event: self.guard.judge(event, self.settings, self.best),
@@ -151,7 +135,7 @@ class Node:
         # Reserved, because the round in progress saves a checkpoint, which removes the oldest one.
         self.store.checkpoints.reserved = round
 
-    def run(self) -> NodeStopped:
+    def run(self) -> events.NodeStopped:
         """Continue from the last checkpoint until the rounds are done or the node is asked to stop.
 
         Returns the last event, which was emitted too. After an error, everything up to the last checkpoint is saved.
@@ -190,7 +174,7 @@ class Node:
         self._save_pool()
         best = self.best or self.store.latest
         adapter = str(best.directory) if best else None
-        stopped = NodeStopped(reason=reason, rounds=self._finished, adapter=adapter, done=done)
+        stopped = events.NodeStopped(reason=reason, rounds=self._finished, adapter=adapter, done=done)
         self.emit(stopped)
         return stopped
 
@@ -208,7 +192,7 @@ class Node:
         self.pool.mark_used(self.store.journal.used_external(self.pool.limits.remembered))
         for text in self.store.notices:
             self._warn(text)
-        self._started = NodeStarted(
+        self._started = events.NodeStarted(
             model=self.policy.name, backend=self.policy.backend, reasons=self._reasons,
             settings=self.settings.as_dict(), round=self.round,
         )  # fmt: skip
@@ -260,10 +244,10 @@ class Node:
         self._emit(event)
 
     def _warn(self, text: str) -> None:
-        self.emit(Notice(level="warning", text=text))
+        self.emit(events.Notice(level="warning", text=text))
 
     def _inform(self, text: str) -> None:
-        self.emit(Notice(level="info", text=text))
+        self.emit(events.Notice(level="info", text=text))
 
     def _training_tasks(self, cursor: int, count: int, seed: int | None = None) -> tuple[tuple[Task, ...], int]:
         """The next tasks whose questions the model's context can take with an answer; the others are counted."""
@@ -333,7 +317,7 @@ class Node:
             nonlocal last
             # Set here because the handles of a round are all created when it begins.
             self.phase = phase
-            self.progress = Progress(phase=phase, done=done, total=total, unit=unit)
+            self.progress = events.Progress(phase=phase, done=done, total=total, unit=unit)
             now = time.monotonic()
             if done == total or now - last >= PROGRESS_INTERVAL:
                 last = now
@@ -619,7 +603,7 @@ class Node:
         """Emit that the checkpoint was saved, once it is known whether it is the best."""
         assert self.store.latest is not None
         is_best = self.best is not None and self.best.round == self.round
-        self.emit(CheckpointSaved(round=self.round, path=str(self.store.latest.directory), best=is_best))
+        self.emit(events.CheckpointSaved(round=self.round, path=str(self.store.latest.directory), best=is_best))
 
     def _save_pool(self) -> None:
         """Save the rollouts of other nodes; a node that works alone has none."""

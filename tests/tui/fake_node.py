@@ -333,15 +333,13 @@ class ScriptedNode(NodeControl):
         self.asked.append(f"rollback {round}")
         return {"from": self.status_now["round"], "to": 30 if round is None else round}
 
-    def all_settings(self) -> Mapping[str, Any]:
-        return Settings().as_dict() | self.live
-
-    def change_settings(self, values: Mapping[str, str | int | float]) -> None:
+    def change_settings(self, values: Mapping[str, str | int | float]) -> Mapping[str, Any]:
         for name, value in values.items():
             if name not in self.live or self.refuse_settings:
                 raise ConfigError("that setting can't be changed while the node runs", "stop it first")
             self.live[name] = SETTINGS[name].check(value, "asked of the running node")
             self.asked.append(f"set {name}={self.live[name]}")
+        return Settings().as_dict() | self.live
 
     def question(self) -> Mapping[str, Any]:
         return QUESTION.as_dict()

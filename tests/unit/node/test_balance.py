@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.node.balance import STEADY, is_fall, rebalanced, reduced, sign_test
+from sapo_edge.node.balance import STEADY, is_fall, rebalanced, sign_test
 
 
 def answers(right: int, questions: int = 200) -> list[bool]:
@@ -29,7 +29,7 @@ class Balance:
 
     @property
     def taken(self) -> int:
-        return reduced(self.external, self.halvings)
+        return self.external >> self.halvings
 
     def observe(self, correct: Sequence[bool], took_external: bool = True) -> int:
         state = (self.external, self.halvings, self.steady)
@@ -85,7 +85,7 @@ def test_a_small_fall_changes_nothing() -> None:
 @given(st.integers(0, 300), st.lists(st.tuples(st.integers(0, 60), st.booleans()), max_size=20))
 def test_the_number_stays_in_the_setting_and_moves_one_step(external: int, evaluations: list[tuple[int, bool]]) -> None:
     balance = Balance(external)
-    steps = [reduced(external, halvings) for halvings in range(external.bit_length() + 1)]
+    steps = [external >> halvings for halvings in range(external.bit_length() + 1)]
     before = external
     for right, took in evaluations:
         taken = balance.observe(answers(right, 60), took)
