@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from sapo_edge.events import FORMED, OTHERWISE, WRONG
+from sapo_edge.events import FORMED, OTHERWISE, WRONG, count_right
 from sapo_edge.tasks.texts import MAX_TEXT_BYTES
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Evaluation:
     @property
     def right(self) -> int:
         """Number of questions answered right, in whatever form."""
-        return len(self.marks) - self.marks.count(WRONG)
+        return count_right(self.marks)
 
     @property
     def formed(self) -> int:
@@ -75,10 +75,6 @@ class Evaluation:
         for entry, mark in zip(self.entries, self.marks, strict=True):
             marks[entry] = marks.get(entry, "") + mark
         return marks
-
-    def by_entry(self) -> dict[str, tuple[int, int]]:
-        """Entry -> (right, questions)."""
-        return {entry: (len(marks) - marks.count(WRONG), len(marks)) for entry, marks in self.marks_by_entry().items()}
 
 
 def wilson_interval(right: int, questions: int, confidence: float = 0.95) -> tuple[float, float]:

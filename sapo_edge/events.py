@@ -243,6 +243,11 @@ EVENTS: Mapping[str, type[Event]] = {
 """Every kind of event by its name in JSON."""
 
 
+def count_right(marks: str) -> int:
+    """Number of answers that are right, in whatever form, of those with these marks."""
+    return len(marks) - marks.count(WRONG)
+
+
 def as_dict(event: Event) -> dict[str, Any]:
     """The event as its JSON object: `v`, `time`, `event`, then its own fields; NaN and infinity become None."""
     own = {item.name: _finite(getattr(event, item.name)) for item in fields(event) if item.name != "time"}

@@ -159,4 +159,4 @@ def _detail(tasks: Sequence[Task], result: Evaluation) -> Detail:
         Example(task.ref.entry, task.question, task.ground_truth, text, mark != WRONG, mark == FORMED)
         for task, text, mark in zip(tasks, result.texts, result.marks, strict=False)
     )
-    return Detail(result.by_entry(), tuple(examples), result.marks_by_entry())
+    return Detail(result.marks_by_entry(), tuple(examples))

@@ -406,7 +406,7 @@ class Node:
             assert self._head_start is not None
             # When it is over, the figures are those of the adapter that goes on.
             answers = (self._head_start.answers if state.over else "") or result.marks
-            right = len(answers) - answers.count(events.WRONG)
+            right = events.count_right(answers)
             self.head_start = events.HeadStart(
                 updates=state.updates, learned=len(head_start.learned),
                 accuracy=right / len(answers) if answers else 0.0, correct=right, questions=len(answers),

@@ -35,7 +35,7 @@ def test_wilsons_interval_against_published_values(right: int, questions: int, l
 def test_without_questions_the_interval_is_the_whole_range() -> None:
     assert wilson_interval(0, 0) == (0.0, 1.0)
     nothing = evaluate(FakePolicy(), [], ask, lambda task, text: YES, 8)
-    assert (nothing.accuracy, nothing.questions, nothing.interval, nothing.by_entry()) == (0.0, 0, (0.0, 1.0), {})
+    assert (nothing.accuracy, nothing.questions, nothing.interval, nothing.marks_by_entry()) == (0.0, 0, (0.0, 1.0), {})
 
 
 def test_what_is_too_long_for_the_model_is_not_asked_and_counts_as_wrong() -> None:
@@ -43,7 +43,7 @@ def test_what_is_too_long_for_the_model_is_not_asked_and_counts_as_wrong() -> No
     tasks = [Task(TaskRef("sums", "1", 1, index), question, RIGHT) for index, question in enumerate(questions)]
     result = evaluate(FakePolicy(lambda _prompt, _position: RIGHT, context=20), tasks, ask, lambda task, text: YES, 8)
     assert (result.correct, result.texts, result.too_long) == ((True, False, True), (RIGHT, "", RIGHT), 1)
-    assert result.by_entry() == {"sums": (2, 3)}
+    assert result.marks_by_entry() == {"sums": "101"}
 
 
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
@@ -111,7 +111,7 @@ def test_each_question_is_answered_once_greedily_and_counted_by_entry() -> None:
     result = evaluate(policy, tasks, ask, lambda task, text: YES if text == RIGHT else NO, 8)
     assert result == Evaluation("011", (WRONG, RIGHT, RIGHT), ("sums", "sums", "gcd"))
     assert (result.right, result.questions, result.accuracy) == (2, 3, 2 / 3)
-    assert result.by_entry() == {"sums": (1, 2), "gcd": (1, 1)}
+    assert result.marks_by_entry() == {"sums": "01", "gcd": "1"}
     assert policy.log == ["evaluate"]
     policy = FakePolicy()
     for use_adapter in (True, False):

@@ -181,7 +181,7 @@ def test_no_text_of_others_widens_the_report(
         (Example(entry, question, "", answer, right), Example(entry, question, "", answer, not right, right))
         for entry, question, answer in texts
     )
-    tasks = evaluations.detail(BASE, TASKS)
+    tasks = evaluations.detail(BASE, TASKS).marks
     gain = Gain(0.99, -0.99, 1, 198, 0)
     learned = Report("test", number, 200, 1, 199, gain, by_task(tasks, tasks), pairs, (1, 199), 6)
     view = RunView("first", True, number, model=model, report=learned)
