@@ -24,6 +24,7 @@ from sapo_edge.swarm.status import SwarmStatus
 
 STATUS_VERSION = 1
 """Version of the status object."""
+_OF_LAST_ROUND = ("reward_own", "reward_external", "own", "external", "informative")
 
 
 class NodeControl:
@@ -67,11 +68,7 @@ class NodeControl:
             "backend": node.policy.backend,
             "peer_id": node.author,
             "name": readable_name(node.author),
-            "reward_own": None if last is None else last.reward_own,
-            "reward_external": None if last is None else last.reward_external,
-            "own": None if last is None else last.own,
-            "external": None if last is None else last.external,
-            "informative": None if last is None else last.informative,
+            **{name: getattr(last, name, None) for name in _OF_LAST_ROUND},
             "informative_share": _informative_share(recent),
             "tokens_per_second": None
             if last is None or not last.seconds_generate

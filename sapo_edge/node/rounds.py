@@ -48,8 +48,6 @@ MAX_DRAWS = 100
 RECENT = 10
 """Finished rounds that a running node keeps in memory."""
 
-Emit = Callable[[Event], None]
-
 
 class Node:
     """One node, in a swarm or alone.
@@ -73,8 +71,9 @@ class Node:
     """
 
     def __init__(
-        self, settings: Settings, source: TaskSource, store: Store, policy: Policy, transport: Transport, emit: Emit,
-        reasons: tuple[str, ...] = (), stop: Stop | None = None, room: Room | None = None,
+        self, settings: Settings, source: TaskSource, store: Store, policy: Policy, transport: Transport,
+        emit: Callable[[Event], None], reasons: tuple[str, ...] = (), stop: Stop | None = None,
+        room: Room | None = None,
     ) -> None:  # fmt: skip
         self.settings, self.source, self.store = settings, source, store
         self.policy, self.transport, self.stop = policy, transport, stop or Stop()
@@ -178,8 +177,8 @@ class Node:
         self.emit(stopped)
         return stopped
 
-    def open(self) -> int:
-        """Restore the last checkpoint, if any, emit that the node started, and return the checkpoint's round."""
+    def open(self) -> None:
+        """Restore the last checkpoint, if any, and emit that the node started."""
         self._restore_checkpoint()
         self.best = self.store.checkpoints.best(self.store.latest, self.store.notices.append)
         self.comparison = self.store.journal.last_comparison()
@@ -197,7 +196,6 @@ class Node:
             settings=self.settings.as_dict(), round=self.round,
         )  # fmt: skip
         self.emit(self._started)
-        return self.round
 
     def step(self) -> None:
         """Run one round, save the checkpoint that makes it permanent, and evaluate if due.
