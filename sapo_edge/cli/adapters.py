@@ -46,7 +46,7 @@ def evaluate(
     may_have_seen = tasks is not None and (checkpoint is None or checkpoint.manifest_digest != tasks.digest)
     with judging(workspace.paths, tasks) as functions:
         results, examples = evaluate_both(workspace, directory, general=general, functions=functions)
-    gain = paired_gain(results["base"], results["adapter"])
+    gain = paired_gain(results["base"].marks, results["adapter"].marks)
     if json:
         record = {model: _as_dict(result) for model, result in results.items()}
         print_json({

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.control.journal_view import COMPARABLE, last_event, reading
-from sapo_edge.evaluate import Evaluation, Gain, paired_gain
+from sapo_edge.evaluate import Gain, paired_gain
 from sapo_edge.events import FORMED, Comparison, HeadStart, count_right
 from sapo_edge.state.detail import AHEAD, TRAINED, Detail, Example
 from sapo_edge.state.journal import LAST_EVENT
@@ -102,7 +102,7 @@ def read_report(journal: Path, best: int | None) -> Report | None:
         own = _examples(_detail(connection, TRAINED, 0), _detail(connection, TRAINED, round))
         formed = (marks[0].count(FORMED), marks[1].count(FORMED))
         tasks, examples = by_task(*(detail.marks for detail in details)), _examples(*details)
-        return Report(split, round, *counts, paired(*marks), tasks, examples, formed, base_examples, own)
+        return Report(split, round, *counts, paired_gain(*marks), tasks, examples, formed, base_examples, own)
 
 
 def _better_head_start(connection: sqlite3.Connection, questions: int, right: int) -> HeadStart | None:
@@ -112,12 +112,6 @@ def _better_head_start(connection: sqlite3.Connection, questions: int, right: in
         return None
     best = last_event(connection, HeadStart, _AHEAD, last.best_updates)
     return best if best is not None and len(best.answers) == questions and best.correct > right else None
-
-
-def paired(before: str, now: str) -> Gain:
-    """The gain from the marks of the same questions."""
-    first, second = (Evaluation(marks, ("",) * len(marks), ("",) * len(marks)) for marks in (before, now))
-    return paired_gain(first, second)
 
 
 def _detail(connection: sqlite3.Connection, split: str, round: int) -> Detail:
@@ -130,7 +124,7 @@ def _detail(connection: sqlite3.Connection, split: str, round: int) -> Detail:
 def by_task(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[TaskCourse, ...]:
     """The right answers by task, from the marks of its questions, the largest rise first."""
     courses = [
-        TaskCourse(name, count_right(first), count_right(second), len(first), paired(first, second))
+        TaskCourse(name, count_right(first), count_right(second), len(first), paired_gain(first, second))
         for name, first in before.items()
         if len(second := now.get(name, "")) == len(first)
     ]

@@ -107,7 +107,7 @@ class Evaluations:
         self.keep_detail("test", 0, base)
         self.keep_detail("test", best.round, adapter, ahead=not best.round)
         self._compare_trained(best.round)
-        gain = paired_gain(base, adapter)
+        gain = paired_gain(base.marks, adapter.marks)
         comparison = Comparison(
             round=best.round, questions=base.questions, base=base.right, adapter=adapter.right,
             gain=gain.value, low=gain.low, high=gain.high, question_set=question_set,
