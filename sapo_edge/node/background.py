@@ -149,7 +149,8 @@ class Background:
         if self.running():
             return None
         record = self._read_record()
-        if record is None and not self._paths.lock.exists():
+        # Other commands have taken the lock, too; the log is a node's alone.
+        if record is None and not self._paths.log.exists():
             return Ended("no node has been started yet", expected=True)
         if record is None or self._has_successor(record):
             return _from_log(self._paths.log)
