@@ -87,10 +87,6 @@ class Evaluations:
         if latest is not None and latest.round == round and latest.asked != (questions, question_set):
             self.store.record_accuracy(round, event.accuracy, event.questions, question_set)
 
-    def as_recorded(self, result: Evaluation) -> tuple[float, int, str]:
-        """A validation as checkpoints keep it: accuracy, questions, and their mark."""
-        return result.accuracy, *self.asked
-
     def compare(self, best: Checkpoint, last: Comparison | None) -> Comparison | None:
         """Compare the base model with a checkpoint on the test set, unless the last comparison was the same.
 

@@ -381,12 +381,12 @@ class Node:
         if not begun and base is not None:
             # What is no better than the untrained policy is not kept.
             state = replace(state, best=base.correct, answers=base.answers)
-            self._save_head_start(state, (base.accuracy, base.questions, base.question_set))
+            self._save_head_start(state, base.accuracy)
         elif latest is not None and latest.asked != self._evaluations.asked:
             # Right answers to other questions, or under other limits, tell nothing of a rise.
             result = self._evaluations.ask("validation")
             state = replace(state, best=result.right, best_updates=state.updates, vain=0, answers=result.marks)
-            self._save_head_start(state, self._evaluations.as_recorded(result))
+            self._save_head_start(state, result.accuracy)
         while not state.over and not self.stop.finish.is_set():
             before = state.updates
             updates = state.next_updates(limit, head_start.seconds, self._evaluations.seconds)
@@ -397,7 +397,7 @@ class Node:
             result = self._evaluations.ask("validation")
             state = state.judged(result.marks, limit, head_start.wait)
             if state.best_updates == state.updates:
-                self._save_head_start(state, self._evaluations.as_recorded(result))
+                self._save_head_start(state, result.accuracy)
                 self._evaluations.keep_detail("validation", 0, result, ahead=True)
             if state.over:
                 self._end_head_start(state)
@@ -455,10 +455,10 @@ class Node:
         progress(updates, updates)
         return state
 
-    def _save_head_start(self, state: HeadStartState, validated: tuple[float, int, str]) -> None:
-        """Save the policy before the first round, with its validation: accuracy, questions, and their mark."""
+    def _save_head_start(self, state: HeadStartState, accuracy: float) -> None:
+        """Save the policy before the first round, with its accuracy on the validation questions of today."""
         self._head_start = state
-        self._save_checkpoint(validated)
+        self._save_checkpoint((accuracy, *self._evaluations.asked))
         self.best = self.store.checkpoints.best(self.store.latest)
 
     def _end_head_start(self, state: HeadStartState) -> None:
@@ -466,7 +466,7 @@ class Node:
         assert latest is not None and saved is not None
         if saved.updates != state.updates:
             self.policy.load(latest.directory)
-        self._save_head_start(replace(saved, over=True), (latest.accuracy or 0.0, *latest.asked))
+        self._save_head_start(replace(saved, over=True), latest.accuracy or 0.0)
 
     def _round_settings(self) -> RoundSettings:
         """The settings of a round: the learning rate falls as without a head start, and is halved for each collapse."""
