@@ -179,12 +179,13 @@ class Background:
         return Ended(logged.reason, False, lines)
 
     def _has_successor(self, record: _Record) -> bool:
-        """Whether a node in a terminal was started later."""
+        """Whether a node in a terminal was started later: it took the lock, as other commands do, and wrote the log."""
         try:
             holder = self._paths.lock.read_text("ascii").strip()
         except (OSError, ValueError):
             return False
-        return holder != str(record.pid) and _look_at(self._paths.lock)[2] != record.lock
+        was_taken = holder != str(record.pid) and _look_at(self._paths.lock)[2] != record.lock
+        return was_taken and _look_at(self._paths.log)[:2] != record.log
 
     def _read_record(self) -> _Record | None:
         # No node was started, or the file is damaged: the lock still tells whether one is running.

@@ -101,6 +101,14 @@ def test_a_log_that_was_rotated_since_is_the_node_s_own(paths: Paths) -> None:
     assert ended is not None and ended.expected and ended.reason == DONE.reason
 
 
+def test_what_another_command_does_later_hides_no_error(paths: Paths) -> None:
+    leave(paths, output="sapo: there is no model file; get one\n", earlier=DONE)
+    with StateLock(paths.lock):
+        """As `sapo runs` does."""
+    ended = Background(paths).ended()
+    assert ended is not None and not ended.expected and ended.reason == "there is no model file; get one"
+
+
 def test_an_event_is_whole_so_that_it_can_be_shown_in_words(paths: Paths) -> None:
     statistics = {f"statistic {number}": 0.1 for number in range(40)}
     leave(paths, STARTED, finished := round_event(3, statistics=statistics))
