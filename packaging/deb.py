@@ -87,7 +87,6 @@ exec /opt/sapo-edge/bin/sapo "$@"
 
 
 def main() -> int:
-    """Make the package; print its file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--wheels", type=Path, default=ROOT / "dist")
     parser.add_argument("--to", type=Path, default=ROOT / "dist")

@@ -24,7 +24,6 @@ ENTRY = re.compile(r"^\| (?:.* \| )?\[([^\]]+)\]\(([^)#]+\.md)\) \|", re.MULTILI
 
 
 def main() -> None:
-    """Copy the documents and build the site."""
     documents = BUILD / "documents"
     for directory in (documents, BUILD / "site"):
         shutil.rmtree(directory, ignore_errors=True)

@@ -29,7 +29,6 @@ TAG = r"v(\d+\.\d+\.\d+)"
 
 
 def main() -> None:
-    """Mark a version, make the files, or both elsewhere."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("version", nargs="?")
     parser.add_argument("--make", action="store_true", help="the files of the tag that is checked out")
@@ -79,7 +78,6 @@ def prepared(version: str, tags: list[str], changes: str) -> tuple[str, str]:
 
 
 def parts(version: str) -> tuple[int, ...]:
-    """A version's numbers."""
     return tuple(int(part) for part in version.split("."))
 
 
@@ -121,7 +119,6 @@ def described(tree: Path, to: Path, directory: Path) -> None:
 
 
 def digest(file: Path) -> str:
-    """A file's SHA-256."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()
 

@@ -16,7 +16,6 @@ PRODUCT = ("sapo_edge/", "backends/", "tui/")
 
 
 def main() -> None:
-    """Print the sizes of all files that git knows."""
     files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
     product = [file for file in files if file.startswith(PRODUCT) and file.endswith(".py")]
     tests = [file for file in files if file.startswith("tests/") and file.endswith(".py")]

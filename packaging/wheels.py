@@ -37,6 +37,7 @@ import tomllib
 import zipfile
 from collections.abc import Callable, Iterable
 from email.parser import BytesParser
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,14 +64,13 @@ Metadata = list[str]
 
 
 def main() -> None:
-    """Make the wheels that are named."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*", choices=[*MAKERS, []])
     parser.add_argument("--to", type=Path, default=ROOT / "dist")
     parser.add_argument("--for", dest="machine", choices=CROSS, help="another kind of machine than this one")
     arguments = parser.parse_args()
     arguments.to.mkdir(parents=True, exist_ok=True)
-    makers = MAKERS | ({"native": lambda to: cross(to, arguments.machine)} if arguments.machine else {})
+    makers = MAKERS | {"native": partial(native, machine=arguments.machine)}
     for kind in arguments.kinds or ("app", "core", "slim"):
         for wheel in makers[kind](arguments.to):
             print(f"{wheel.stat().st_size / 1e6:7.1f} MB  {wheel}", flush=True)
@@ -105,11 +105,15 @@ def slim(to: Path) -> Iterable[Path]:
         yield rewrite(wheel, to, "sapo", with_prebuilt)
 
 
-def native(to: Path) -> Iterable[Path]:
-    """llama-cpp-python, compiled for this machine. CMAKE_ARGS of the environment is passed to llama.cpp's build."""
-    print("compiling llama.cpp, some minutes", flush=True)
+def native(to: Path, machine: str | None = None) -> Iterable[Path]:
+    """llama-cpp-python, compiled for this machine or another kind of `CROSS`; CMAKE_ARGS goes to llama.cpp's build."""
+    for tool in ("gcc", "g++") if machine else ():
+        if shutil.which(f"{machine}-linux-gnu-{tool}") is None:
+            raise SystemExit(f"there is no {machine}-linux-gnu-{tool}: apt-get install g++-{machine}-linux-gnu")
+    print(f"compiling llama.cpp{f' for {machine}' if machine else ''}, some minutes", flush=True)
+    variables = cross_variables(machine) if machine else native_variables()
     with tempfile.TemporaryDirectory() as directory:
-        yield rewrite(_llama(Path(directory), **native_variables()), to, "sapo.native", list)
+        yield rewrite(_llama(Path(directory), **variables), to, "sapo.native", list)
 
 
 def native_variables(processors: Path = Path("/proc/cpuinfo")) -> dict[str, str]:
@@ -131,16 +135,6 @@ def _llama(to: Path, **variables: str) -> Path:
     return _pip(*command, f"{LLAMA}=={_version(LLAMA)}", to=to, **variables)
 
 
-def cross(to: Path, machine: str) -> Iterable[Path]:
-    """The wheel of llama-cpp-python for another kind of machine, one of `CROSS`."""
-    for tool in ("gcc", "g++"):
-        if shutil.which(f"{machine}-linux-gnu-{tool}") is None:
-            raise SystemExit(f"there is no {machine}-linux-gnu-{tool}: apt-get install g++-{machine}-linux-gnu")
-    print(f"compiling llama.cpp for {machine}, some minutes", flush=True)
-    with tempfile.TemporaryDirectory() as directory:
-        yield rewrite(_llama(Path(directory), **cross_variables(machine)), to, "sapo.native", list)
-
-
 def cross_variables(machine: str) -> dict[str, str]:
     """Variables with which CMake compiles for another kind of machine and pip names its wheel; CMAKE_ARGS wins."""
     cmake = {
@@ -155,23 +149,24 @@ def cross_variables(machine: str) -> dict[str, str]:
     }
 
 
-def sdist(to: Path, tree: Path = ROOT) -> Iterable[Path]:
+def sdist(to: Path) -> Iterable[Path]:
     """This program's sources; building them leaves files in the tree."""
+    requires = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
     with tempfile.TemporaryDirectory() as directory:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "--target", directory, *_build_requirements(tree)], check=True)
-        (sources,) = build_sdist(Path(directory), tree, PYTHONPATH=directory)
+        subprocess.run([*pip, "--target", directory, *requires], check=True)
+        sources = build_sdist(Path(directory), ROOT, PYTHONPATH=directory)
         yield _replace(r"sapo_edge-.*\.tar\.gz", sources, to)
 
 
-def build_sdist(to: Path, tree: Path, **variables: str) -> Iterable[Path]:
+def build_sdist(to: Path, tree: Path, **variables: str) -> Path:
     """The same with the build backend of pyproject.toml that the environment has."""
     build = "import sys; from setuptools import build_meta; print(build_meta.build_sdist(sys.argv[1]))"
     command = [sys.executable, "-c", build, str(to.resolve())]
     done = subprocess.run(
         command, cwd=tree, env={**os.environ, **variables}, check=True, stdout=subprocess.PIPE, text=True
     )
-    yield to / done.stdout.splitlines()[-1]
+    return to / done.stdout.splitlines()[-1]
 
 
 MAKERS: dict[str, Callable[[Path], Iterable[Path]]] = {
@@ -256,11 +251,6 @@ def _clear(to: Path, pattern: str) -> None:
     for path in to.iterdir():
         if re.fullmatch(pattern, path.name):
             path.unlink()
-
-
-def _build_requirements(tree: Path) -> list[str]:
-    requires: list[str] = tomllib.loads((tree / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
-    return requires
 
 
 def _version(name: str) -> str:

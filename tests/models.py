@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.model import ggml
 from sapo_edge.backends.model.gguf_header import GgufHeader
-from sapo_edge.policy import Message, Prompt
+from sapo_edge.policy import LoraSettings, Message, Prompt
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter
@@ -103,6 +103,10 @@ MULTIPLIERS = {
     "embedding_multiplier": 3.0, "residual_multiplier": 0.6, "attention_multiplier": 0.4, "logits_scaling": 0.8,
 }  # fmt: skip
 """Granite's, by transformers' names."""
+
+
+RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
+"""Of adapters on these models, where nothing else matters."""
 
 
 def opening(model: Path, directory: Path | None = None, **options: Any) -> OpenOptions:

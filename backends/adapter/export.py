@@ -9,6 +9,7 @@ import shutil
 from enum import StrEnum
 from pathlib import Path
 
+from sapo_edge.backends.machine.disk import replacing
 from sapo_edge.errors import CheckpointError, ModelError, StateError
 from sapo_edge.policy import STOP_TEXT, Prompt
 
@@ -27,9 +28,6 @@ class Quantisation(StrEnum):
 
 BITS = {"f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q6_k": 6.6, "q5_k_m": 5.7, "q4_k_m": 4.9, "q4_0": 4.6}
 """About how many bits a weight takes."""
-
-
-PEFT_FILES = ("adapter_config.json", "adapter_model.safetensors")
 MERGED_NAME = "merged"
 DEFAULT_QUANTISATION = Quantisation.Q8_0
 PEFT_WEIGHT = re.compile(r"base_model\.model\.(model\.layers\.(\d+)\.([\w.]+))\.lora_([AB])\.weight")
@@ -59,13 +57,12 @@ def export(
         What to give to the other program: the directory for peft, the file for gguf, a subdirectory for mlx; for merged
         the GGUF file, or a subdirectory if the base model is a directory.
     """
-    from sapo_edge.backends.adapter.files import replacing
+    from sapo_edge.backends.adapter.files import ADAPTER_FILE, CONFIG_FILE
 
-    missing = [name for name in PEFT_FILES if not (adapter / name).is_file()]
-    if missing:
-        raise CheckpointError(
-            f"{adapter} holds no adapter ({missing[0]} is missing)", "give the directory of a checkpoint as --adapter"
-        )
+    for name in (CONFIG_FILE, ADAPTER_FILE):
+        if not (adapter / name).is_file():
+            problem = f"{adapter} holds no adapter ({name} is missing)"
+            raise CheckpointError(problem, "give the directory of a checkpoint as --adapter")
     fresh = not target.exists()
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -75,7 +72,7 @@ def export(
             return _write_mlx(adapter, target / "mlx")
         if form is ExportFormat.MERGED:
             return _write_merged(adapter, target, model, quantisation, prompt)
-        for name in PEFT_FILES:
+        for name in (CONFIG_FILE, ADAPTER_FILE):
             with replacing(target / name) as part:
                 shutil.copyfile(adapter / name, part)
         return target
@@ -98,7 +95,6 @@ def _write_gguf(adapter: Path, file: Path, model: Path) -> Path:
 
 
 def _write_merged(adapter: Path, target: Path, model: Path, quantisation: Quantisation | None, prompt: Prompt) -> Path:
-    from sapo_edge.backends.adapter.files import replacing
     from sapo_edge.backends.adapter.merged import merge_directory, merge_gguf
     from sapo_edge.backends.model.hf_directory import HfDirectory
     from sapo_edge.backends.model.source import open_source
@@ -136,7 +132,7 @@ def _write_mlx(adapter: Path, target: Path) -> Path:
     mlx-lm multiplies from the right: its A is (inputs, rank) and its B (rank, outputs), the transposes of PEFT's. Its
     scale is alpha / rank.
     """
-    from sapo_edge.backends.adapter.files import read_adapter, read_alpha, replacing, write_tensors
+    from sapo_edge.backends.adapter.files import CONFIG_FILE, read_adapter, read_alpha, write_tensors
 
     rank, alpha = read_alpha(adapter)
     weights, blocks, layers = {}, set[int](), set[str]()
@@ -157,7 +153,7 @@ def _write_mlx(adapter: Path, target: Path) -> Path:
     target.mkdir(exist_ok=True)
     with replacing(target / "adapters.safetensors") as part:
         write_tensors(part, weights)
-    with replacing(target / "adapter_config.json") as part:
+    with replacing(target / CONFIG_FILE) as part:
         part.write_text(json.dumps(config, indent=2) + "\n")
     return target
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import math
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -44,17 +43,6 @@ def adapter_shapes(shape: ModelShape, rank: int) -> dict[str, tuple[int, int]]:
 
 
 @contextmanager
-def replacing(file: Path) -> Iterator[Path]:
-    """Where to write what takes a file's place when the block ends; gone if the block fails."""
-    part = file.with_name(f".{file.name}.part")
-    try:
-        yield part
-        os.replace(part, file)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-@contextmanager
 def system_errors(path: Path) -> Iterator[None]:
     """Turn safetensors' own error about a file that can't be written, as on a full disk, into the system's OSError."""
     from safetensors import SafetensorError
@@ -79,9 +67,7 @@ def write_tensors(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         save_file(contiguous, path, metadata={"format": "pt"})
 
 
-def write_state(
-    directory: Path, lora: LoraSettings, base: str, adapter: Arrays, optimizer: Arrays, modules: Iterable[str]
-) -> None:
+def write_state(directory: Path, lora: LoraSettings, base: str, adapter: Arrays, optimizer: Arrays) -> None:
     """Write an adapter as PEFT does, and the optimizer beside it, for a backend without PEFT.
 
     Args:
@@ -89,7 +75,6 @@ def write_state(
         adapter: weights by PEFT's names.
         optimizer: Adam's moments as `exp_avg.<weight>` and `exp_avg_sq.<weight>`, its steps as `step.<weight>`; empty
             before the first step.
-        modules: full names of the adapted modules.
     """
     config = {
         "peft_type": "LORA",
@@ -102,7 +87,7 @@ def write_state(
         "fan_in_fan_out": False,
         "inference_mode": False,
         "init_lora_weights": True,
-        "target_modules": sorted(modules),
+        "target_modules": sorted({name.removeprefix(PEFT_PREFIX).partition(".lora_")[0] for name in adapter}),
         "use_dora": False,
         "use_rslora": False,
     }

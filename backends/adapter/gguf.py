@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,55 +17,44 @@ import numpy as np
 import numpy.typing as npt
 
 from sapo_edge.backends.adapter.files import PEFT_PREFIX, Arrays
+from sapo_edge.backends.machine.disk import replacing
 from sapo_edge.backends.model.architectures import gguf_name, rope_heads, to_gguf_rows
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.errors import CheckpointError, StateError
 
-MATRICES = {"A.weight": "lora_a", "B.weight": "lora_b"}
 REMEDY = "use the adapter with the model it was trained on"
 
 
-def write_adapter(path: Path, header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]], alpha: float) -> None:
+def write_adapter(
+    path: Path, header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]], alpha: float, *, in_place: bool = False
+) -> None:
     """Write a GGUF adapter; the file is replaced atomically.
 
     Args:
         weights: PEFT's names (`base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight`, ...), A as
             (rank, inputs), B as (outputs, rank).
         alpha: LoRA's alpha; llama.cpp scales by alpha / rank, as PEFT does.
+        in_place: overwrite a file that can't be renamed, or that nobody reads meanwhile.
     """
-    temporary = path.with_name(path.name + ".part")
-    write_adapter_in_place(temporary, header, weights, alpha)
-    try:
-        os.replace(temporary, path)
-    except OSError as error:
-        raise _not_written(path, error) from error
-
-
-def write_adapter_in_place(
-    path: Path, header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]], alpha: float
-) -> None:
-    """Like `write_adapter`, but overwrites the file: for one that can't be renamed, or that nobody reads meanwhile."""
     from gguf import GGUFWriter
 
     pairs = pairs_of(header, weights)
     try:
-        writer = GGUFWriter(path, header.architecture)
-        writer.add_type("adapter")
-        writer.add_string("adapter.type", "lora")
-        writer.add_float32("adapter.lora.alpha", float(alpha))
-        for tensor, pair in pairs.items():
-            writer.add_tensor(f"{tensor}.lora_a", pair["lora_a"])
-            writer.add_tensor(f"{tensor}.lora_b", to_gguf_rows(pair["lora_b"], rope_heads(header, tensor)))
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        with nullcontext(path) if in_place else replacing(path) as part:
+            writer = GGUFWriter(part, header.architecture)
+            writer.add_type("adapter")
+            writer.add_string("adapter.type", "lora")
+            writer.add_float32("adapter.lora.alpha", float(alpha))
+            for tensor, pair in pairs.items():
+                writer.add_tensor(f"{tensor}.lora_a", pair["A"])
+                writer.add_tensor(f"{tensor}.lora_b", to_gguf_rows(pair["B"], rope_heads(header, tensor)))
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_tensors_to_file()
+            writer.close()
     except OSError as error:
-        raise _not_written(path, error) from error
-
-
-def _not_written(path: Path, error: OSError) -> StateError:
-    return StateError(f"can't write the adapter {path}: {error.strerror}", "free some space or check the permissions")
+        problem = f"can't write the adapter {path}: {error.strerror}"
+        raise StateError(problem, "free some space or check the permissions") from error
 
 
 def fits(pair: Arrays, shape: tuple[int, ...]) -> bool:
@@ -76,16 +65,32 @@ def fits(pair: Arrays, shape: tuple[int, ...]) -> bool:
     return matches and all(np.isfinite(array).all() for array in pair.values())
 
 
-def pairs_of(header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]]) -> dict[str, Arrays]:
-    """A and B of each adapted tensor of the base model, as `lora_a` and `lora_b`: of fitting shapes, and finite."""
+def pairs_by_tensor(
+    weights: Mapping[str, npt.NDArray[Any]], tensor_of: Callable[[str], str | None], base: Path
+) -> dict[str, Arrays]:
+    """The matrices "A" and "B" of an adapter by the tensor that they change.
+
+    Args:
+        tensor_of: the tensor of the model in `base`, by transformers' name of a weight; None if there is none.
+    """
     pairs: dict[str, Arrays] = {}
     for name, array in sorted(weights.items()):
         module, _, matrix = name.removeprefix(PEFT_PREFIX).rpartition(".lora_")
-        tensor = gguf_name(header, f"{module}.weight")
-        info = header.tensors.get(tensor)
-        if matrix not in MATRICES or info is None or len(info.shape) != 2:
-            raise CheckpointError(f"the adapter's weight {name} fits nothing in {header.path}", REMEDY)
-        pairs.setdefault(tensor, {})[MATRICES[matrix]] = np.ascontiguousarray(array, dtype=np.float32)
+        tensor = tensor_of(f"{module}.weight")
+        if matrix not in ("A.weight", "B.weight") or tensor is None:
+            raise CheckpointError(f"the adapter's weight {name} fits nothing in {base}", REMEDY)
+        pairs.setdefault(tensor, {})[matrix[0]] = np.ascontiguousarray(array, dtype=np.float32)
+    return pairs
+
+
+def pairs_of(header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]]) -> dict[str, Arrays]:
+    """A and B by each adapted tensor of a GGUF file: of fitting shapes, and finite."""
+
+    def matrix_of(name: str) -> str | None:
+        tensor = gguf_name(header, name)
+        return tensor if tensor in header.tensors and len(header.tensors[tensor].shape) == 2 else None
+
+    pairs = pairs_by_tensor(weights, matrix_of, header.path)
     for tensor, pair in pairs.items():
         if not fits(pair, header.tensors[tensor].shape):
             raise CheckpointError(
@@ -115,8 +120,7 @@ class AdapterFile:
                 self._free()
 
     def write(self, header: GgufHeader, weights: Mapping[str, npt.NDArray[Any]], alpha: float) -> None:
-        write = write_adapter_in_place if self._in_memory else write_adapter
-        write(self.path, header, weights, alpha)
+        write_adapter(self.path, header, weights, alpha, in_place=self._in_memory)
 
     def close(self) -> None:
         if self._in_memory:

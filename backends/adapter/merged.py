@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sapo_edge.backends.adapter.export import BITS, Quantisation
-from sapo_edge.backends.adapter.files import PEFT_PREFIX, Arrays, read_adapter, read_alpha, replacing, system_errors
-from sapo_edge.backends.adapter.gguf import REMEDY, fits, pairs_of
-from sapo_edge.backends.machine.disk import nearest_existing
+from sapo_edge.backends.adapter.files import Arrays, read_adapter, read_alpha, system_errors
+from sapo_edge.backends.adapter.gguf import REMEDY, fits, pairs_by_tensor, pairs_of
+from sapo_edge.backends.machine.disk import nearest_existing, replacing
 from sapo_edge.backends.model.architectures import rope_heads, to_gguf_rows
 from sapo_edge.backends.model.ggml import quantise, widen
 from sapo_edge.backends.model.gguf_header import MAGIC, GgufHeader, raw_values
@@ -92,7 +92,7 @@ def write_gguf(
                 wide = np.empty(info.shape, np.float32)
                 widen(info.type, data, wide)
                 if pair is not None:
-                    wide += scale * (to_gguf_rows(pair["lora_b"], rope_heads(header, name)) @ pair["lora_a"])
+                    wide += scale * (to_gguf_rows(pair["B"], rope_heads(header, name)) @ pair["A"])
                 data = quantise(kinds[name], wide)
             target.write(data.data)
         target.write(bytes(-target.tell() % alignment))
@@ -139,7 +139,8 @@ def merge_directory(adapter: Path, directory: HfDirectory, target: Path) -> Path
         remedy = "export the adapter with --to mlx, or merge it into the model as it was before it was quantised"
         raise ModelError(f"{directory.path} is quantised, and merging would round the adapter away", remedy)
     _check_space(target.parent, directory.bytes)
-    changes, (rank, alpha) = _changes(adapter, directory), read_alpha(adapter)
+    adapted, (rank, alpha) = read_adapter(adapter), read_alpha(adapter)
+    changes = pairs_by_tensor(adapted, lambda name: name if name in directory.files else None, directory.path)
     target.mkdir(parents=True, exist_ok=True)
     for file in sorted(directory.path.iterdir()):
         # Weights in other formats than safetensors would be those of the base model.
@@ -159,17 +160,6 @@ def merge_directory(adapter: Path, directory: HfDirectory, target: Path) -> Path
     config.pop("_name_or_path", None)
     (target / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     return target
-
-
-def _changes(adapter: Path, directory: HfDirectory) -> dict[str, Arrays]:
-    """A and B by the name of the weight that they change."""
-    changes: dict[str, Arrays] = {}
-    for name, array in read_adapter(adapter).items():
-        module, _, matrix = name.removeprefix(PEFT_PREFIX).rpartition(".lora_")
-        if f"{module}.weight" not in directory.files or matrix not in ("A.weight", "B.weight"):
-            raise CheckpointError(f"the adapter's weight {name} fits nothing in {directory.path}", REMEDY)
-        changes.setdefault(f"{module}.weight", {})[matrix[0]] = array
-    return changes
 
 
 def _merge_file(source: Path, names: list[str], target: Path, changes: Mapping[str, Arrays], scale: float) -> None:

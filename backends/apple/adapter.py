@@ -1,7 +1,4 @@
-"""A LoRA adapter on one of mlx-lm's models: mlx-lm's layers inside, PEFT's names and shapes outside.
-
-Call `runtime.require_mlx` before importing this module.
-"""
+"""A LoRA adapter on one of mlx-lm's models: mlx-lm's layers inside, PEFT's names and shapes outside."""
 
 from __future__ import annotations
 

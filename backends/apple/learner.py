@@ -1,7 +1,4 @@
-"""The learner: LoRA updates in MLX, with the loss and the files of the torch learner.
-
-Call `runtime.require_mlx` before importing this module.
-"""
+"""The learner: LoRA updates in MLX, with the loss and the files of the torch learner."""
 
 from __future__ import annotations
 
@@ -146,8 +143,7 @@ class MlxLearner(PackedLearner):
         for name, pair in self._adam.moments.items():
             optimizer |= {f"{key}.{name}": to_peft(array) for key, array in zip(MOMENTS, pair, strict=True)}
             optimizer[f"step.{name}"] = np.array([self._adam.steps], np.float32)
-        modules = [layer.path for layer in self.adapter.layers]
-        write_state(directory, self.adapter.lora, self.name, self.adapter.weights(), optimizer, modules)
+        write_state(directory, self.adapter.lora, self.name, self.adapter.weights(), optimizer)
 
     def weights(self) -> Arrays:
         return self.adapter.weights()

@@ -4,8 +4,6 @@ On a GPU a quantised base stays quantised; `quantised.py` says which formats, an
 the same numbers in float32, because MLX has no fast products of quantised matrices there (2 GFLOPS against 100).
 Activations take the type of a matrix's scales, so these become float32 too: rounding activations to bfloat16 moves
 log-probabilities by 0.04 nats, and an update moves them by less than 0.001.
-
-Call `runtime.require_mlx` before importing this module.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,10 +74,8 @@ class MlxPolicy(BasePolicy):
     def _sample(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:
         from sapo_edge.backends.apple.sampler import GroupSampler
 
-        without_adapter: AbstractContextManager[None] = nullcontext()
-        if self.adapter is not None and not use_adapter:
-            without_adapter = self.adapter.removed()
-        with without_adapter:
+        adapter = None if use_adapter else self.adapter
+        with nullcontext() if adapter is None else adapter.removed():
             return GroupSampler(
                 self.model, self.vocabulary, request, handle, slots=SLOTS, batch=BATCH,
                 between_steps=lambda: set_threads(self.governor.current()),

@@ -1,7 +1,7 @@
 """MLX and mlx-lm, loaded once: with a fast BLAS, without torch, and with the process's limits kept.
 
-The other modules of this folder import MLX at their top, except `backend`, `policy` and `memory`: call `require_mlx`
-before importing them.
+The other modules of this folder import MLX at their top, except `backend`, `policy`, `memory` and `quantised`: call
+`require_mlx` before importing them.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 What all prompts have in common (system text, worked examples) is computed once for all of them. Token ids are drawn
 here and not by mlx-lm's samplers, from each answer's own random numbers. So the order of work can't change the draws,
 and the log-probability is that of the distribution that the token was drawn from.
-
-Call `runtime.require_mlx` before importing this module.
 """
 
 from __future__ import annotations

@@ -10,8 +10,6 @@ gradients took 15 % more time on a CPU and 20 % more memory.
 Exponentials: on a CPU that is not Apple's, MLX computes one at a time, 14 ns each, which was a sixth of an update.
 numpy computes 16 at a time with AVX-512. So `exp`, `sigmoid` and `softmax` use numpy there, which computes immediately
 and can't be differentiated.
-
-Call `runtime.require_mlx` before importing this module.
 """
 
 from __future__ import annotations
@@ -308,7 +306,6 @@ def exp(x: Array) -> Array:
 
 
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + e^-x) of each element."""
     if on_gpu():
         return mx.sigmoid(x)
     values = np.negative(np.asarray(x))

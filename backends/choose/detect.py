@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,7 +92,6 @@ def _sentence(support: Support) -> str:
 
 
 def survey(model: Path | None = None, host: Host | None = None) -> list[tuple[Backend, Support]]:
-    """Every backend and how well it runs."""
     host = host or this_host()
     return [(backend, backend.look(host, model)) for backend in BACKENDS]
 
@@ -101,25 +101,20 @@ def probe(backends: Iterable[Backend]) -> dict[str, str]:
 
     Returns, by the name of each backend that failed, the last line of its error.
     """
-    processes = {
-        backend.name: subprocess.Popen(
-            python_command("-c", backend.probe), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        for backend in backends
-    }
-    failures: dict[str, str] = {}
-    for name, process in processes.items():
-        try:
-            _, output = process.communicate(timeout=PROBE_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.communicate()
-            failures[name] = f"loading it took more than {PROBE_SECONDS:.0f} s"
-            continue
-        if process.returncode:
-            lines = [line.strip() for line in output.splitlines() if line.strip()]
-            failures[name] = lines[-1] if lines else f"it ended with code {process.returncode}"
-    return failures
+    probed = list(backends)
+    with ThreadPoolExecutor(len(BACKENDS)) as pool:
+        failures = pool.map(_probe, probed)
+        return {backend.name: failure for backend, failure in zip(probed, failures, strict=True) if failure}
+
+
+def _probe(backend: Backend) -> str:
+    command = python_command("-c", backend.probe)
+    try:
+        ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PROBE_SECONDS)
+    except subprocess.TimeoutExpired:
+        return f"loading it took more than {PROBE_SECONDS:.0f} s"
+    lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
+    return (lines or [f"it ended with code {ended.returncode}"])[-1] if ended.returncode else ""
 
 
 def open_policy(choice: ChosenBackend, options: OpenOptions) -> tuple[Policy, tuple[str, ...]]:

@@ -40,31 +40,6 @@ _LEAST = 1e-30
 """Smallest tail that counts as such: float32 has hardly any below."""
 
 
-def k3(library: ModuleType, logprobs: Array, others: Array) -> Array:
-    """k3 estimate of KL(first || second), per token drawn from the first: never negative, low variance."""
-    difference = others - logprobs
-    # Rounding can leave less than nothing of equal ones.
-    return library.clip(library.expm1(difference) - difference, 0.0, None)
-
-
-def token_losses(
-    library: ModuleType, logprobs: Array, old: Array, sampler: Array, advantages: Array, trust: Array, weights: Array,
-    *, importance_cap: float,
-) -> Array:  # fmt: skip
-    """The loss of each token, which is also its derivative by `logprobs`: the ratio is 1.
-
-    Args:
-        library: numpy or torch, which the arrays belong to.
-        old: the same log-probabilities without a gradient.
-        sampler: under the sampler; NaN where a token is not the policy's own.
-        trust: what is left of the loss of each external token.
-    """
-    own = ~library.isnan(sampler)
-    importance = library.exp(old - library.where(own, sampler, 0.0)).clip(max=importance_cap)
-    surrogate = library.exp(logprobs - old) * advantages
-    return weights * (-library.where(own, importance, trust) * surrogate)
-
-
 @dataclass(frozen=True, slots=True)
 class Doubt:
     """How far an external answer is from what the policy could have written, after some of its tokens.
@@ -157,7 +132,7 @@ class PackLoss:
     update: Update
 
     def add(self, rows: slice, logprobs: Array, values: Array, tails: Array) -> Array:
-        """Losses of some rows; see `token_losses`.
+        """Losses of some rows, each of which is also its derivative by `logprobs`: the ratio is 1.
 
         Args:
             logprobs: of these rows, to differentiate by.
@@ -168,12 +143,16 @@ class PackLoss:
         arrays = layout.sampler_logprobs, layout.advantages, layout.weights
         sampler, advantages, weights = (self.convert(array[rows]) for array in arrays)
         trust, cap = self.convert(self._trust(rows, values, tails)), self.update.settings.importance_cap
-        losses = token_losses(library, logprobs, values, sampler, advantages, trust, weights, importance_cap=cap)
+        own = ~library.isnan(sampler)
+        importance = library.exp(values - library.where(own, sampler, 0.0)).clip(max=cap)
+        surrogate = library.exp(logprobs - values) * advantages
+        losses = weights * (-library.where(own, importance, trust) * surrogate)
         sums.tokens += len(values)
         sums.loss += losses.sum().item()
-        own = ~library.isnan(sampler)
         sums.own_tokens += int(own.sum())
-        sums.mismatch_kl += float(k3(library, sampler[own], values[own]).sum())
+        # k3 estimates of KL(sampler || learner). Rounding can leave less than nothing of equal ones.
+        difference = values[own] - sampler[own]
+        sums.mismatch_kl += float(library.clip(library.expm1(difference) - difference, 0.0, None).sum())
         return losses
 
     def _trust(self, rows: slice, logprobs: Array, tails: Array) -> npt.NDArray[np.float32]:

@@ -143,12 +143,11 @@ class BasePolicy(ABC):
     def update(
         self, groups: Sequence[TrainingGroup], settings: UpdateSettings, handle: CallHandle | None = None
     ) -> UpdateStatistics:
-        if self.learner is None:
-            raise BackendError("this node samples only and can't train", "start it as a trainer")
+        learner = self._trainer
         encoded = [encode_group(self.vocabulary, group, settings.max_tokens) for group in groups]
-        self.learner.threads_now = self.governor.current
+        learner.threads_now = self.governor.current
         with self._working():
-            statistics = self.learner.update(encoded, settings, handle or CallHandle())
+            statistics = learner.update(encoded, settings, handle or CallHandle())
         if statistics.steps:
             self._learned()
         # Over all answers, also those without a token.
@@ -156,6 +155,12 @@ class BasePolicy(ABC):
         ended = [answer.ended for group in groups for answer in group.answers]
         count = max(len(ended), 1)
         return replace(statistics, answer_tokens=tokens / count, ended=sum(ended) / count)
+
+    @property
+    def _trainer(self) -> PackedLearner:
+        if self.learner is None:
+            raise BackendError("this node samples only and can't train", "start it as a trainer")
+        return self.learner
 
     def _working(self) -> AbstractContextManager[object]:
         """A context around each call that computes."""
@@ -168,15 +173,11 @@ class BasePolicy(ABC):
         return {} if self.learner is None else {n: np.array(array) for n, array in self.learner.weights().items()}
 
     def set_weights(self, weights: Mapping[str, npt.NDArray[Any]]) -> None:
-        if self.learner is None:
-            raise BackendError("this node samples only and can't train", "start it as a trainer")
-        self.learner.set_weights(weights)
+        self._trainer.set_weights(weights)
         self._learned()
 
     def save(self, directory: Path) -> None:
-        if self.learner is None:
-            raise BackendError("this node samples only and has nothing to save", "start it as a trainer")
-        self.learner.save(directory)
+        self._trainer.save(directory)
 
     def load(self, directory: Path) -> None:
         lora = LoraSettings(*read_alpha(directory))

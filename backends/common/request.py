@@ -52,9 +52,6 @@ class AnswerInProgress:
         constraint: its own copy of what it obeys; None if it may say anything.
     """
 
-    __slots__ = ("_ended", "_logprobs", "_max_tokens", "_stop", "_text", "_vocabulary", "constraint", "group", "index",
-                 "token_ids", "uniforms")  # fmt: skip
-
     def __init__(self, request: Request, vocabulary: Vocabulary, group: int, index: int) -> None:
         self.group, self.index = group, index
         self._max_tokens, self._stop, self._vocabulary = request.max_tokens, request.stop, vocabulary

@@ -38,34 +38,30 @@ class KeptModel:
 def on_this_machine(name: HubName) -> Path | None:
     """A model's file or directory if all of it is here."""
     repository = next((found for found in _cached_repositories() if found.repo_id == name.repository), None)
-    snapshot = _snapshot(repository) if repository is not None else None
-    if snapshot is None:
-        return None
+    snapshots = _snapshots(repository) if repository is not None else []
     if not name.file:
-        return snapshot if is_complete(snapshot) else None
+        return next((snapshot for snapshot in snapshots[:1] if is_complete(snapshot)), None)
     # A part of a name may mean another file on the hub; what was downloaded by it is the only one here.
-    found = name.among([file.relative_to(snapshot).as_posix() for file in _files(snapshot)])
-    return snapshot / found[0] if len(found) == 1 else None
+    files = _gguf_files(snapshots)
+    found = name.among(list(files))
+    return files[found[0]] if len(found) == 1 else None
 
 
 def kept_models() -> list[KeptModel]:
     """The hub's models on this machine: directories with safetensors, and each GGUF file."""
     models: list[KeptModel] = []
     for repository in _cached_repositories():
-        snapshot = _snapshot(repository)
-        if snapshot is None:
+        snapshots = _snapshots(repository)
+        if not snapshots:
             continue
-        licence = str(page_of(snapshot).get("license") or "")
-        if (snapshot / "config.json").exists():
-            size = sum(file.stat().st_size for file in _directory_files(snapshot))
-            models.append(KeptModel(str(HubName(repository.repo_id)), snapshot, size, licence, is_complete(snapshot)))
+        newest, licence = snapshots[0], str(page_of(snapshots[0]).get("license") or "")
+        if (newest / "config.json").exists():
+            size = sum(file.stat().st_size for file in _directory_files(newest))
+            models.append(KeptModel(str(HubName(repository.repo_id)), newest, size, licence, is_complete(newest)))
         models += [
-            KeptModel(
-                str(HubName(repository.repo_id, file.relative_to(snapshot).as_posix())), file, file.stat().st_size,
-                licence, complete=True,
-            )
-            for file in _files(snapshot) if file.suffix == ".gguf"
-        ]  # fmt: skip
+            KeptModel(str(HubName(repository.repo_id, name)), file, file.stat().st_size, licence, complete=True)
+            for name, file in _gguf_files(snapshots).items()
+        ]
     return sorted(models, key=lambda model: model.name.casefold())
 
 
@@ -106,11 +102,17 @@ def _cached_repositories() -> list[CachedRepoInfo]:
     return [repository for repository in found if repository.repo_type == "model"]
 
 
-def _snapshot(repository: CachedRepoInfo) -> Path | None:
-    """The newest version of a repository that is here."""
-    newest = max(repository.revisions, key=lambda revision: revision.last_modified, default=None)
-    revision = repository.refs.get("main") or newest
-    return None if revision is None else revision.snapshot_path
+def _snapshots(repository: CachedRepoInfo) -> list[Path]:
+    """The versions of a repository that are here, the newest first."""
+    main, versions = repository.refs.get("main"), repository.revisions
+    ordered = sorted(versions, key=lambda version: (version == main, version.last_modified), reverse=True)
+    return [version.snapshot_path for version in ordered]
+
+
+def _gguf_files(snapshots: list[Path]) -> dict[str, Path]:
+    """The newest of each GGUF file by its name: what was downloaded before a newer version's file is still here."""
+    files = ((file.relative_to(place).as_posix(), file) for place in snapshots[::-1] for file in _files(place))
+    return {name: file for name, file in files if file.suffix == ".gguf"}
 
 
 def _files(directory: Path) -> Iterator[Path]:

@@ -61,13 +61,13 @@ def find_split(name: str, configuration: str | None, split: str | None) -> DataS
         configuration: None: the only one, or one of `USUAL`.
         split: None: "train", or the only one.
     """
-    from huggingface_hub import HfApi, constants, errors
+    from huggingface_hub import HfApi, errors
     from huggingface_hub.utils._validators import validate_repo_id
 
     repository, what = name.removeprefix(HUB), f"the data set {name}"
     with explained("data set", name, FORM, DataError, fetch=True):
         validate_repo_id(repository)
-        api = HfApi(endpoint=constants.ENDPOINT)
+        api = HfApi()
         try:
             info = api.dataset_info(repository, revision=CONVERTED, files_metadata=True)
             splits = _splits(info, _IN_BRANCH)

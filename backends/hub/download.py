@@ -35,9 +35,9 @@ def download(name: HubName, progress: Progress) -> Path:
     Raises:
         OSError, ValueError, RuntimeError: of the hub's client.
     """
-    from huggingface_hub import HfApi, constants
+    from huggingface_hub import HfApi
 
-    info = HfApi(endpoint=constants.ENDPOINT).model_info(name.repository, files_metadata=True)
+    info = HfApi().model_info(name.repository, files_metadata=True)
     files = _wanted(name, info)
     total = sum(file.size or 0 for file in files)
     check_space(f"the model {name}", sum(file.size or 0 for file in files if not _is_here(name, file, info)))
@@ -59,14 +59,9 @@ def download(name: HubName, progress: Progress) -> Path:
 
 def cached(repository: str, file: RepoSibling, commit: str | None, bar: type[Any], *, kind: str = "model") -> Path:
     """A file in the hub's cache, downloaded if it is not there yet."""
-    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub import hf_hub_download
 
-    return Path(
-        hf_hub_download(
-            repository, file.rfilename, repo_type=kind, revision=commit, cache_dir=constants.HF_HUB_CACHE,
-            endpoint=constants.ENDPOINT, tqdm_class=bar,
-        )
-    )  # fmt: skip
+    return Path(hf_hub_download(repository, file.rfilename, repo_type=kind, revision=commit, tqdm_class=bar))
 
 
 def _remember_newest(name: HubName, commit: str) -> None:
@@ -106,11 +101,9 @@ def _chosen(name: HubName, files: Sequence[str]) -> str:
 
 
 def _is_here(name: HubName, file: RepoSibling, info: ModelInfo) -> bool:
-    """Whether a file of this version has arrived before."""
-    from huggingface_hub import constants, try_to_load_from_cache
+    from huggingface_hub import try_to_load_from_cache
 
-    path = try_to_load_from_cache(name.repository, file.rfilename, cache_dir=constants.HF_HUB_CACHE, revision=info.sha)
-    return isinstance(path, str)
+    return isinstance(try_to_load_from_cache(name.repository, file.rfilename, revision=info.sha), str)
 
 
 def check_space(what: str, missing: int) -> None:

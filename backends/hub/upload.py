@@ -45,9 +45,9 @@ def upload(directory: Path, repository: str, *, public: bool, message: str, repl
     Args:
         replaced: patterns of files that are removed from the repository where the directory has none of the name.
     """
-    from huggingface_hub import HfApi, constants
+    from huggingface_hub import HfApi
 
-    api = HfApi(endpoint=constants.ENDPOINT)
+    api = HfApi()
     with _explained(repository):
         address = str(api.create_repo(repository, private=not public, exist_ok=True))
         is_public = not api.model_info(repository).private
@@ -64,7 +64,6 @@ def upload(directory: Path, repository: str, *, public: bool, message: str, repl
 
 @contextmanager
 def _explained(repository: str) -> Iterator[None]:
-    """Turn errors of the hub's client into ones with a remedy."""
     from huggingface_hub.errors import LocalTokenNotFoundError
 
     try:

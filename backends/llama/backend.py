@@ -19,7 +19,6 @@ PREFERENCE = 10
 
 
 def look(host: Host, model: Path | None) -> Support:
-    """How well llama.cpp runs on a machine's CPU."""
     if not host.installed("llama_cpp"):
         return Support(
             False, PREFERENCE, "llama-cpp-python is not installed", PREFERENCE,

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.llama.requantise import derived_directory
-from sapo_edge.backends.machine.host import TorchBuild, torch_build
+from sapo_edge.backends.machine.host import torch_build
 from sapo_edge.backends.machine.measured import Measured, is_quiet
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.llama_library import library_version
@@ -52,11 +52,8 @@ class SamplerRates:
 
 def remembered_rates(header: GgufHeader, cache: Path, products: str, *, disturbed: bool = False) -> SamplerRates | None:
     """What was measured of this model on this machine; `disturbed` as in `Measured.read`."""
-    record = _measured(header, cache, products).read(disturbed=disturbed)
-    try:
-        return None if record is None else SamplerRates(float(record[LLAMA]), float(record[TORCH]))
-    except (KeyError, TypeError, ValueError):
-        return None
+    measured = _measured(header, cache, products)
+    return measured.read(lambda record: SamplerRates(float(record[LLAMA]), float(record[TORCH])), disturbed=disturbed)
 
 
 def rates_here(model: Path, cache: Path, precision: str) -> SamplerRates | None:
@@ -87,8 +84,7 @@ def compare(
 
 
 def _measured(header: GgufHeader, cache: Path, products: str) -> Measured:
-    build = torch_build() or TorchBuild("")
-    subject = {"torch version": build.version, "llama.cpp version": library_version(), "products": products}
+    subject = {"torch version": torch_build().version, "llama.cpp version": library_version(), "products": products}
     return Measured(derived_directory(header, cache) / "samplers.json", subject)
 
 

@@ -6,7 +6,6 @@ Before llama.cpp samples, what was learned is written as an adapter for it.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,6 @@ from sapo_edge.backends.llama.requantise import (
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
 from sapo_edge.backends.llama.sampler import GroupSampler, sampling_shape
 from sapo_edge.backends.machine.memory import free_memory
-from sapo_edge.backends.model.architectures import check_supported
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.model.llama_library import faster_ways
 from sapo_edge.backends.model.vocabularies import open_vocabulary
@@ -49,7 +47,6 @@ class LlamaCppPolicy(BasePolicy):
 
     def __init__(self, options: OpenOptions) -> None:
         self.header: GgufHeader = read_header(options.model)
-        check_supported(self.header)
         super().__init__(self.header, options.lora, options.threads)
         size, trains = options.size, options.trainable
         self.products = products_for(options.precision, options.cache) if trains else Products()
@@ -70,6 +67,7 @@ class LlamaCppPolicy(BasePolicy):
             with explain_full_memory(self.place.device):
                 self.learner = TorchLearner(self.header, self.lora, self.governor.threads, self.place)
         self.sampler: SamplerChoice | None = None
+        self._sampled: GgufHeader | None = None
         self.model: LlamaModel | None = None
         self._torch: TorchSampler | None = None
         self._rates: SamplerRates | None = None
@@ -123,8 +121,8 @@ class LlamaCppPolicy(BasePolicy):
         else:
             self.sampler = choose_sampler(self.header, options.cache, self.governor.threads, options.narrate)
         # Chat template and names come from the model's own file, weights from the file that samples fastest.
-        header = replace(read_header(self.sampler.path), metadata=self.header.metadata)
-        self.model = LlamaModel(header, rearranged=not self.plan.own_file, thinking=options.thinking)
+        self._sampled, rearranged = read_header(self.sampler.path), not self.plan.own_file
+        self.model = LlamaModel(self.header, self.sampler.path, rearranged=rearranged, thinking=options.thinking)
         self.vocabulary = self.model
 
     def _compare(self, cache: Path) -> SamplerRates:
@@ -195,10 +193,7 @@ class LlamaCppPolicy(BasePolicy):
         self._has_adapter = True
 
     def _estimate(self, size: RoundShape) -> MemoryEstimate:
-        if self._torch is not None:
-            return estimate_memory(self.header, size, self.plan, by_torch=True)
-        assert self.model is not None
-        return estimate_memory(self.header, size, self.plan, self.model.header)
+        return estimate_memory(self.header, size, self.plan, self._sampled, by_torch=self._torch is not None)
 
     def close(self) -> None:
         self.vocabulary.close()

@@ -23,14 +23,14 @@ import psutil
 
 from sapo_edge.backends.adapter.merged import write_gguf
 from sapo_edge.backends.llama.runtime import LlamaContext, LlamaModel
-from sapo_edge.backends.machine.disk import nearest_existing
+from sapo_edge.backends.machine.disk import nearest_existing, replacing
 from sapo_edge.backends.machine.measured import Measured, is_quiet
 from sapo_edge.backends.model.gguf_header import GgufHeader, file_digest, read_header
 from sapo_edge.backends.model.llama_library import library_version
 from sapo_edge.errors import ModelError
 
-CANDIDATES = ("original", "bf16", "f16", "q8_0")
 BYTES_PER_WEIGHT = {"bf16": 2.0, "f16": 2.0, "q8_0": 34 / 32}
+CANDIDATES = ("original", *BYTES_PER_WEIGHT)
 SMALL = 20_000_000
 """Weights. Smaller models are sampled from as they are: another format gains nothing."""
 LARGE = 1_500_000_000
@@ -72,8 +72,8 @@ def choose_sampler(header: GgufHeader, cache: Path, threads: int, narrate: Calla
     if not SMALL <= weights <= LARGE:
         return own_file(header, "its size leaves nothing to gain from another format")
     directory = derived_directory(header, cache)
-    remembered = _read_choice(directory, header)
-    if remembered is not None:
+    remembered = _measured(directory).read(lambda record: _choice(directory, header, record["format"], record["rates"]))
+    if remembered is not None and _is_sound(remembered.path):
         return remembered
     # The fastest so far, and the one that is being made.
     needed = int(2 * max(BYTES_PER_WEIGHT.values()) * weights)
@@ -94,9 +94,7 @@ def fixed_sampler(header: GgufHeader, cache: Path, name: str, narrate: Callable[
     # Apart from the file that was measured to be the fastest: another process removes those that are not.
     directory = derived_directory(header, cache) / "fixed"
     path = directory / f"{name}.gguf"
-    try:
-        read_header(path)
-    except ModelError:
+    if not _is_sound(path):
         narrate(f"converting the model to {name}, to sample from")
         try:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -147,20 +145,18 @@ def _measured(directory: Path) -> Measured:
     return Measured(directory / "choice.json", {"tried": list(CANDIDATES), "llama.cpp version": library_version()})
 
 
-def _read_choice(directory: Path, header: GgufHeader) -> SamplerChoice | None:
-    """The remembered choice; None if there is none, or its record or file is damaged: making it again takes seconds."""
-    record = _measured(directory).read()
+def _is_sound(path: Path) -> bool:
+    """Whether a file that was made before is whole: making it again takes seconds."""
     try:
-        if record is None or record["format"] not in CANDIDATES:
-            return None
-        choice = _choice(directory, header, record["format"], record["rates"])
-        read_header(choice.path)
-    except (ValueError, KeyError, TypeError, AttributeError, ModelError):
-        return None
-    return choice
+        read_header(path)
+    except ModelError:
+        return False
+    return True
 
 
 def _choice(directory: Path, header: GgufHeader, name: str, rates: dict[str, float]) -> SamplerChoice:
+    if name not in CANDIDATES:
+        raise ValueError(f"a record names the format {name}")
     path = header.path if name == "original" else directory / f"{name}.gguf"
     measured = ", ".join(f"{key} {rate:.0f}" for key, rate in rates.items())
     return SamplerChoice(path, name, f"{name} was fastest on this host (tokens/s: {measured})")
@@ -171,20 +167,16 @@ def convert(header: GgufHeader, directory: Path, name: str) -> GgufHeader:
     if name == "original":
         return header
     path = directory / f"{name}.gguf"
-    # Named after this process: `sapo eval` may be measuring at the same time.
-    temporary = directory / f"{name}.gguf.{os.getpid()}.part"
-    for part in directory.glob(f"{name}.gguf.*.part"):
+    for part in directory.glob(f".{name}.gguf.*.part"):
         # Of a process that was killed, or lost power.
         if not psutil.pid_exists(int(part.suffixes[-2][1:])):
             part.unlink(missing_ok=True)
     try:
-        write_gguf(header, temporary, name)
-        os.replace(temporary, path)
+        # Named after this process: `sapo eval` may be measuring at the same time.
+        with replacing(path, f".{os.getpid()}") as part:
+            write_gguf(header, part, name)
     except NotImplementedError as error:
         raise ModelError(f"{header.path} can't be converted to {name}: {error}", "use another model file") from error
-    finally:
-        # What a full disk cut off would stay for ever: the next process has another number.
-        temporary.unlink(missing_ok=True)
     return read_header(path)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sapo_edge.backends.model.gguf_header import GgufHeader
-from sapo_edge.backends.model.llama_library import held_errors, print_error
+from sapo_edge.backends.model.llama_library import held_errors
 from sapo_edge.backends.model.vocabularies import GgufVocabulary
 from sapo_edge.errors import Cancelled, ModelError
 
@@ -31,10 +31,12 @@ ABORTED = 2
 
 
 class LlamaModel(GgufVocabulary):
-    """A model's weights, vocabulary and chat template. Weights are mapped, not copied."""
+    """A model's vocabulary, chat template and weights, by default the file's own. They are mapped, not copied."""
 
-    def __init__(self, header: GgufHeader, *, rearranged: bool = True, thinking: bool = False) -> None:
-        super().__init__(header, weights=True, rearranged=rearranged, thinking=thinking)
+    def __init__(
+        self, header: GgufHeader, weights: Path | None = None, *, rearranged: bool = True, thinking: bool = False
+    ) -> None:
+        super().__init__(header, weights=weights or header.path, rearranged=rearranged, thinking=thinking)
 
 
 class LlamaContext:
@@ -163,8 +165,7 @@ class LlamaContext:
             status = int(self.library.llama_decode(self.pointer, self._batch))
         if status != ABORTED:
             # That a decode was aborted is an error to llama.cpp, but not to whoever pressed Ctrl-C.
-            for text in errors:
-                print_error(text)
+            sys.stderr.writelines(errors)
         return status
 
     def copy(self, source: int, target: int) -> None:

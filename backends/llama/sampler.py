@@ -184,13 +184,9 @@ class GroupSampler:
         self.active = [active for active, token, logprob in drawn if self._append(active, token, logprob)]
 
     def _append(self, active: _Active, token: int, logprob: float) -> bool:
-        """Add a token to an answer; False if that finished it."""
+        """Add a token to an answer; False if that finished it, whose slot is then free."""
         if active.answer.append(token, logprob, self.handle):
             return True
-        self._finish(active)
-        return False
-
-    def _finish(self, active: _Active) -> None:
         group = active.group
         self.context.drop(active.sequence)
         self.free_slots.append(active.sequence)
@@ -200,6 +196,7 @@ class GroupSampler:
             self.free_groups.append(group.sequence)
             group.logits = None
         self.results.add(active.answer)
+        return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ IDENTIFYING = ("model name", "flags", "CPU implementer", "CPU part", "Features")
 class TorchBuild:
     """The versions of NVIDIA's, AMD's and Intel's platforms that an installed torch was built for; "" if it was not."""
 
-    version: str
+    version: str = "unknown"
     cuda: str = ""
     hip: str = ""
     xpu: str = ""
@@ -36,14 +36,14 @@ class Host:
     Attributes:
         system, machine: as Python's `platform` names them.
         installed: whether a package of this name can be found.
-        torch: how torch was built; None if that is unknown.
+        torch: how torch was built.
         exists: whether a file or device of this name exists.
     """
 
     system: str
     machine: str
     installed: Callable[[str], bool]
-    torch: Callable[[], TorchBuild | None]
+    torch: Callable[[], TorchBuild]
     nvidia: Callable[[], Nvidia | None]
     exists: Callable[[str], bool]
 
@@ -61,12 +61,17 @@ def this_host() -> Host:
     return Host(platform.system(), platform.machine(), is_installed, torch_build, cache(find_nvidia), os.path.exists)
 
 
+def _read(file: Path) -> str:
+    """The text of a file; "" if it can't be read."""
+    try:
+        return file.read_text("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
 def processor(processors: Path = PROCESSORS) -> str:
     """What changes with the processor, and on Linux with what it can do: to remember a measurement by."""
-    try:
-        lines = processors.read_text(errors="replace").splitlines()
-    except OSError:
-        lines = []
+    lines = _read(processors).splitlines()
     kinds = sorted({line for line in lines if line.partition(":")[0].strip() in IDENTIFYING})
     digest = hashlib.sha256("\n".join(kinds).encode()).hexdigest()[:16]
     return f"{platform.machine()} {platform.processor()} {os.cpu_count()} {digest}"
@@ -82,28 +87,27 @@ def multiplies_bfloat16(processors: Path = PROCESSORS) -> bool:
 
 def processor_flags(processors: Path = PROCESSORS) -> frozenset[str]:
     """What an x86 processor can do, by Linux's names of it; empty elsewhere."""
-    try:
-        flags = re.search(r"^flags\s*:(.*)$", processors.read_text(errors="replace"), re.MULTILINE)
-    except OSError:
-        return frozenset()
+    flags = re.search(r"^flags\s*:(.*)$", _read(processors), re.MULTILINE)
     return frozenset(flags[1].split()) if flags is not None else frozenset()
 
 
-def is_installed(name: str) -> bool:
-    """Whether a package can be found; does not import it."""
+def package_directory(name: str) -> Path | None:
+    """Where a package is installed, found without importing it; None if there is none."""
     try:
-        return importlib.util.find_spec(name) is not None
+        spec = importlib.util.find_spec(name)
     except (ImportError, ValueError, AttributeError):
-        return False
-
-
-def torch_build() -> TorchBuild | None:
-    """How torch was built, read from its version file: importing torch takes seconds."""
-    try:
-        spec = importlib.util.find_spec("torch")
-        directories = list(spec.submodule_search_locations or []) if spec is not None else []
-        text = (Path(directories[0]) / "version.py").read_text("utf-8")
-    except (ImportError, ValueError, OSError, IndexError):
         return None
+    directories = list(spec.submodule_search_locations or []) if spec is not None else []
+    return Path(directories[0]) if directories else None
+
+
+def is_installed(name: str) -> bool:
+    return package_directory(name) is not None
+
+
+def torch_build() -> TorchBuild:
+    """How torch was built, read from its version file, if there is one: importing torch takes seconds."""
+    directory = package_directory("torch")
+    text = "" if directory is None else _read(directory / "version.py")
     values = dict(re.findall(r"^(\w+)(?:\s*:[^=\n]*)?\s*=\s*'([^'\n]+)'", text, re.MULTILINE))
     return TorchBuild(values.get("__version__", "unknown"), *(values.get(name, "") for name in ("cuda", "hip", "xpu")))

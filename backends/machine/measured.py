@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from sapo_edge.backends.machine.disk import replacing
 from sapo_edge.backends.machine.host import processor
 from sapo_edge.backends.machine.threads import BUSY, cores_in_use
 
 LOOK = 0.3
 """Seconds of a look at the load."""
+Figures = TypeVar("Figures")
 
 
 def is_quiet() -> bool:
-    """Whether other programs leave all cores free."""
     return cores_in_use(LOOK) < BUSY
 
 
@@ -33,10 +34,11 @@ class Measured:
     path: Path | None
     subject: Mapping[str, object]
 
-    def read(self, *, disturbed: bool = False) -> dict[str, Any] | None:
+    def read(self, convert: Callable[[dict[str, Any]], Figures], *, disturbed: bool = False) -> Figures | None:
         """The figures; None if there are none, or they are damaged, or they should be measured again.
 
         Args:
+            convert: from the record; fails with what a record of other types leads to.
             disturbed: take what was measured beside busy programs, too, though the machine is quiet now.
         """
         if self.path is None:
@@ -46,22 +48,18 @@ class Measured:
             is_same = all(record[key] == value for key, value in self._keys().items())
             if not is_same or (not record["quiet"] and not disturbed and is_quiet()):
                 return None
-        except (OSError, ValueError, KeyError, TypeError):
+            return convert(record)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
-        return dict(record)
 
     def write(self, figures: Mapping[str, object], *, quiet: bool) -> None:
         """Remember figures, where that can be written: another user's cache, or a full disk, is measured again."""
         if self.path is None:
             return
-        part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
-        try:
+        with suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            part.write_text(json.dumps({**self._keys(), **figures, "quiet": quiet}))
-            os.replace(part, self.path)
-        except OSError:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
+            with replacing(self.path, f".{os.getpid()}") as part:
+                part.write_text(json.dumps({**self._keys(), **figures, "quiet": quiet}))
 
     def _keys(self) -> dict[str, object]:
         return {"machine": processor(), **self.subject}

@@ -100,7 +100,6 @@ class ThreadGovernor:
 
     @property
     def reason(self) -> str:
-        """The number and its reason, in words."""
         if self.fixed:
             return f"{self.fixed} thread{'s' if self.fixed > 1 else ''}, as set"
         most = most_threads(self.cores)

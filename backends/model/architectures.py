@@ -137,12 +137,6 @@ def model_values(header: GgufHeader) -> Values:
     return values | architecture_of(header).further(header, values)
 
 
-def transformers_config(header: GgufHeader) -> Any:
-    from transformers import AutoConfig
-
-    return AutoConfig.for_model(architecture_of(header).name, **model_values(header))
-
-
 def gguf_name(header: GgufHeader, name: str) -> str:
     """The GGUF tensor of a parameter, by transformers' name of it; "" if it has none."""
     module, _, kind = name.rpartition(".")

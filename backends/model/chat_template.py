@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from functools import reduce
 from typing import Any, TypeAlias
 
 from sapo_edge.errors import ModelError
@@ -85,7 +84,7 @@ def with_fixed_date(template: str) -> str:
     The sandboxes that render templates take no functions from outside, for good reasons.
     """
     fields = (f".replace('%{field}', '{DAY.strftime('%' + field)}')" for field in DATE_FIELDS)
-    answer = reduce(str.__add__, fields, "format")
+    answer = "".join(["format", *fields])
     # trim_blocks removes this newline, and the template still begins at the beginning of a line.
     return f"{{% macro strftime_now(format) %}}{{{{ {answer} }}}}{{% endmacro %}}\n{template}"
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 
 from sapo_edge.backends.hub.download import Progress
 from sapo_edge.backends.hub.find import hub_model
 from sapo_edge.backends.hub.name import HUB, HubName
+from sapo_edge.backends.machine.host import package_directory
 from sapo_edge.errors import ModelError
 from sapo_edge.installing import how_to_install
 
@@ -18,10 +18,9 @@ EMBEDDED_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 def embedded_model() -> Path | None:
     """The model of the extra `starter`, found without importing its package; None if it is not installed."""
-    spec = importlib.util.find_spec(EMBEDDED_PACKAGE)
-    directories = (spec.submodule_search_locations or []) if spec else []
-    files = (Path(directory) / EMBEDDED_FILE for directory in directories)
-    return next((file for file in files if file.is_file()), None)
+    directory = package_directory(EMBEDDED_PACKAGE)
+    file = None if directory is None else directory / EMBEDDED_FILE
+    return file if file is not None and file.is_file() else None
 
 
 def find_model(name: str, *, download: bool = True, progress: Progress | None = None) -> Path:

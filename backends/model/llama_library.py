@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.backends.machine.host import processor_flags
+from sapo_edge.backends.machine.host import package_directory, processor_flags
 from sapo_edge.backends.machine.threads import wait_for_each_other
 from sapo_edge.errors import BackendError
 from sapo_edge.installing import how_to_install
@@ -41,7 +41,7 @@ _held = threading.local()
 
 @contextmanager
 def held_errors() -> Iterator[list[str]]:
-    """Collect what llama.cpp logs in this thread instead of printing it; `print_error` prints it later."""
+    """Collect what llama.cpp logs in this thread instead of writing it to stderr."""
     _held.texts = []
     try:
         yield _held.texts
@@ -49,23 +49,10 @@ def held_errors() -> Iterator[list[str]]:
         _held.texts = None
 
 
-def print_error(text: str) -> None:
-    sys.stderr.write(text)
-
-
-def _directory_of(package: str) -> Path | None:
-    """Where a package is installed; does not import it."""
-    try:
-        spec = importlib.util.find_spec(package)
-    except (ImportError, ValueError):
-        return None
-    return Path(spec.origin).parent if spec is not None and spec.origin else None
-
-
 @lru_cache(maxsize=1)
 def prebuilt_library() -> Path | None:
     """The library that llama-cpp-python is to use because it has none of its own; None if it has, or there is none."""
-    binding, prebuilt = _directory_of("llama_cpp"), _directory_of("xllamacpp")
+    binding, prebuilt = package_directory("llama_cpp"), package_directory("xllamacpp")
     if binding is None or prebuilt is None or (binding / "lib").is_dir() or not (binding / LOADER).is_file():
         return None
     return next(prebuilt.glob("xllamacpp*.so"), None)
@@ -80,7 +67,7 @@ def too_old_for_prebuilt() -> str:
 
 def library_version() -> str:
     """What llama.cpp's speed depends on beside the processor: versions, and who compiled it; "" if it is missing."""
-    if _directory_of("llama_cpp") is None:
+    if package_directory("llama_cpp") is None:
         return ""
     library = prebuilt_library()
     packages = ("llama-cpp-python", *(("xllamacpp",) if library is not None else ()))
@@ -96,7 +83,7 @@ def faster_ways() -> str:
 
 def has_llama() -> bool:
     """Whether llama.cpp is installed and this processor is new enough for it; does not load it."""
-    return _directory_of("llama_cpp") is not None and not too_old_for_prebuilt()
+    return package_directory("llama_cpp") is not None and not too_old_for_prebuilt()
 
 
 def llama_library() -> Any:
@@ -118,7 +105,7 @@ def llama_library() -> Any:
             if level != GGML_LOG_LEVEL_ERROR:
                 return
             held = getattr(_held, "texts", None)
-            (print_error if held is None else held.append)(text.decode("utf-8", errors="replace"))
+            (sys.stderr.write if held is None else held.append)(text.decode("utf-8", errors="replace"))
 
         # Must live as long as the process: llama.cpp calls it from any thread.
         _log_callback = log
@@ -162,7 +149,7 @@ def _use(path: Path) -> None:
         library = _Prebuilt(str(path))
     except OSError as error:
         # Not every system has GNU's OpenMP; torch brings one for itself.
-        openmp = (_directory_of("torch") or Path()) / "lib/libgomp.so.1"
+        openmp = (package_directory("torch") or Path()) / "lib/libgomp.so.1"
         if "libgomp" not in str(error) or not openmp.exists():
             raise
         ctypes.CDLL(str(openmp), ctypes.RTLD_GLOBAL)
@@ -170,7 +157,7 @@ def _use(path: Path) -> None:
     if (version := importlib.metadata.version("xllamacpp")) != PREBUILT_VERSION:
         raise ImportError(f"xllamacpp {version} is installed, which has another layout than {PREBUILT_VERSION}")
     name = "llama_cpp._ctypes_extensions"
-    spec = importlib.util.spec_from_file_location(name, (_directory_of("llama_cpp") or Path()) / LOADER)
+    spec = importlib.util.spec_from_file_location(name, (package_directory("llama_cpp") or Path()) / LOADER)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

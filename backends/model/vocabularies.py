@@ -61,6 +61,7 @@ class Vocabulary(ABC):
         self._thinking = thinking
         self._layouts: dict[tuple[str, ...], Layout] = {}
         self._template_ids: dict[str, list[int]] = {}
+        self._pieces: dict[int, bytes] = {}
 
     @cached_property
     def end_token(self) -> int:
@@ -72,9 +73,15 @@ class Vocabulary(ABC):
     def tokenize(self, text: str, *, special: bool) -> list[int]:
         """Token ids of a text; `special` parses control tokens such as `<|im_start|>` (templates only, never data)."""
 
-    @abstractmethod
     def piece(self, token: int) -> bytes:
         """Bytes of one token; control tokens are empty."""
+        piece = self._pieces.get(token)
+        if piece is None:
+            piece = self._pieces[token] = self._read_piece(token)
+        return piece
+
+    @abstractmethod
+    def _read_piece(self, token: int) -> bytes: ...
 
     @abstractmethod
     def ends(self, token: int) -> bool:
@@ -133,7 +140,7 @@ class GgufVocabulary(Vocabulary):
     """A GGUF file's vocabulary and chat template, through llama.cpp.
 
     Args:
-        weights: whether llama.cpp maps the file's weights as well.
+        weights: file whose weights llama.cpp maps as well: this one, or a copy in another number format; None: none.
         rearranged: whether it keeps a second copy of some matrices, rearranged for faster products.
 
     Attributes:
@@ -145,25 +152,23 @@ class GgufVocabulary(Vocabulary):
     """
 
     def __init__(
-        self, header: GgufHeader, *, weights: bool = False, rearranged: bool = True, thinking: bool = False
+        self, header: GgufHeader, *, weights: Path | None = None, rearranged: bool = True, thinking: bool = False
     ) -> None:
         super().__init__(header.model_name, thinking=thinking)
+        file = weights or header.path
         self.library = llama_library()
         self.header = header
         parameters = self.library.llama_model_default_params()
         parameters.n_gpu_layers = 0
-        parameters.vocab_only = not weights
+        parameters.vocab_only = weights is None
         parameters.use_extra_bufts = rearranged
-        self.pointer = self.library.llama_model_load_from_file(os.fsencode(header.path), parameters)
+        self.pointer = self.library.llama_model_load_from_file(os.fsencode(file), parameters)
         if not self.pointer:
-            raise ModelError(
-                f"llama.cpp can't load {header.path}", "use a GGUF file of an architecture that llama.cpp supports"
-            )
+            remedy = "use a GGUF file of an architecture that llama.cpp supports"
+            raise ModelError(f"llama.cpp can't load {file}", remedy)
         self._vocabulary = self.library.llama_model_get_vocab(self.pointer)
         self.vocabulary_size = int(self.library.llama_vocab_n_tokens(self._vocabulary))
         self.declared_end = int(self.library.llama_vocab_eos(self._vocabulary))
-        self._pieces: dict[int, bytes] = {}
-        self._formatter: Any = None
 
     def tokenize(self, text: str, *, special: bool) -> list[int]:
         data = text.encode("utf-8")
@@ -176,34 +181,31 @@ class GgufVocabulary(Vocabulary):
             )
         return list(buffer[:count])
 
-    def piece(self, token: int) -> bytes:
-        piece = self._pieces.get(token)
-        if piece is None:
-            length = -256
-            # Where the buffer is too short, the answer is minus the length that is needed.
-            while length < 0:
-                buffer = ctypes.create_string_buffer(-length)
-                length = self.library.llama_token_to_piece(self._vocabulary, token, buffer, len(buffer), 0, False)
-            piece = self._pieces[token] = buffer.raw[:length]
-        return piece
+    def _read_piece(self, token: int) -> bytes:
+        length = -256
+        # Where the buffer is too short, the answer is minus the length that is needed.
+        while length < 0:
+            buffer = ctypes.create_string_buffer(-length)
+            length = self.library.llama_token_to_piece(self._vocabulary, token, buffer, len(buffer), 0, False)
+        return buffer.raw[:length]
 
     def ends(self, token: int) -> bool:
         return bool(self.library.llama_vocab_is_eog(self._vocabulary, token))
 
-    def _render(self, turns: Turns, variables: dict[str, Any]) -> str:
-        if self._formatter is None:
-            from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+    @cached_property
+    def _formatter(self) -> Any:
+        from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
-            template = self.header.metadata.get("tokenizer.chat_template")
-            if not isinstance(template, str):
-                raise ModelError(f"{self.header.path} has no chat template", "use an instruction-tuned model")
-            # Jinja2ChatFormatter renders in an immutable sandbox: the template comes with the model.
-            self._formatter = Jinja2ChatFormatter(
-                template=with_fixed_date(template),
-                eos_token=self._token_text("eos"),
-                bos_token=self._token_text("bos"),
-                add_generation_prompt=True,
-            )
+        template = self.header.metadata.get("tokenizer.chat_template")
+        if not isinstance(template, str):
+            raise ModelError(f"{self.header.path} has no chat template", "use an instruction-tuned model")
+        # It renders in an immutable sandbox: the template comes with the model.
+        return Jinja2ChatFormatter(
+            template=with_fixed_date(template), eos_token=self._token_text("eos"), bos_token=self._token_text("bos"),
+            add_generation_prompt=True,
+        )  # fmt: skip
+
+    def _render(self, turns: Turns, variables: dict[str, Any]) -> str:
         return str(self._formatter(messages=turns, **variables).prompt)
 
     def _token_text(self, kind: str) -> str:
@@ -254,18 +256,14 @@ class HfVocabulary(Vocabulary):
         if end is None and not self._end_tokens:
             raise ModelError(f"{path} names no end token", REMEDY)
         self.declared_end = int(min(self._end_tokens) if end is None else end)
-        self._pieces: dict[int, bytes] = {}
 
     def tokenize(self, text: str, *, special: bool) -> list[int]:
         ids = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=not special)
         return [int(token) for token in ids]
 
-    def piece(self, token: int) -> bytes:
-        piece = self._pieces.get(token)
-        if piece is None:
-            text = None if token in self._special else self._tokenizer.convert_ids_to_tokens(token)
-            piece = self._pieces[token] = b"" if text is None else self._to_bytes(text)
-        return piece
+    def _read_piece(self, token: int) -> bytes:
+        text = None if token in self._special else self._tokenizer.convert_ids_to_tokens(token)
+        return b"" if text is None else self._to_bytes(text)
 
     def ends(self, token: int) -> bool:
         return token in self._end_tokens

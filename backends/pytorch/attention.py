@@ -132,15 +132,10 @@ class RowCache:
     def tokens(self) -> int:
         return self.keys.shape[3]
 
-    def copy_rows(self, source: RowCache, origins: Tensor, targets: Tensor, tokens: int) -> None:
-        """Copy the first `tokens` tokens of `source`'s rows `origins` (n,) into the rows `targets` (n,)."""
+    def copy_rows(self, source: RowCache, origins: Tensor | int, targets: Tensor | int, tokens: int) -> None:
+        """Copy the first `tokens` tokens of `source`'s rows `origins` (n,), or of one, into the rows `targets`."""
         for target, origin in ((self.keys, source.keys), (self.values, source.values)):
             target[:, targets, :, :tokens] = origin[:, origins, :, :tokens]
-
-    def move_row(self, origin: int, target: int, tokens: int) -> None:
-        """Copy the first `tokens` tokens of row `origin` into row `target`."""
-        for states in (self.keys, self.values):
-            states[:, target, :, :tokens] = states[:, origin, :, :tokens]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sapo_edge.backends.backend import Backend, OpenOptions, RoundShape, Support
-from sapo_edge.backends.machine.host import Host, TorchBuild, this_host
+from sapo_edge.backends.machine.host import Host, this_host
 from sapo_edge.backends.machine.nvidia import Gpu, Nvidia
 from sapo_edge.errors import SapoError
 from sapo_edge.installing import how_to_install
@@ -29,7 +29,6 @@ ON_CPU = Support(True, CPU, "the CPU, on which llama.cpp's backend uses torch, t
 
 
 def look(host: Host, model: Path | None) -> Support:
-    """How well torch runs on a machine's best device."""
     nvidia = host.nvidia()
     if missing := host.missing(*TORCH_PACKAGES):
         reason = f"{missing} is not installed"
@@ -41,9 +40,9 @@ def look(host: Host, model: Path | None) -> Support:
             False, CPU, "the model is quantised for MLX, which torch can't read",
             remedy="use the model as it was before it was quantised",
         )  # fmt: skip
-    build = host.torch() or TorchBuild("unknown")
     if nvidia is not None:
-        return _look_at_nvidia(host, nvidia, build, model)
+        return _look_at_nvidia(host, nvidia, model)
+    build = host.torch()
     if host.exists("/dev/kfd"):
         if build.hip:
             reason = f"torch {build.version} is built for AMD's ROCm, and this machine has a GPU"
@@ -70,32 +69,32 @@ def _quantised_for_mlx(model: Path) -> bool:
         return False
 
 
-def _look_at_nvidia(host: Host, nvidia: Nvidia, build: TorchBuild, model: Path | None) -> Support:
-    gpu, trouble, remedy = _best_gpu(host, nvidia, build, model)
+def _look_at_nvidia(host: Host, nvidia: Nvidia, model: Path | None) -> Support:
+    gpu, trouble, remedy = _best_gpu(host, nvidia, model)
     if trouble:
         return replace(ON_CPU, potential=NVIDIA, missing=f"{gpu.name} can't be used: {trouble}", remedy=remedy)
     memory = f" with {gpu.total / 1e9:.0f} GB" if gpu.total else ""
     others = f", the best of {len(nvidia.gpus)} GPUs" if len(nvidia.gpus) > 1 else ""
-    return Support(True, NVIDIA, f"{gpu.name}{memory}{others}, torch for CUDA {build.cuda}", NVIDIA, free=gpu.free)
+    reason = f"{gpu.name}{memory}{others}, torch for CUDA {host.torch().cuda}"
+    return Support(True, NVIDIA, reason, NVIDIA, free=gpu.free)
 
 
-def _best_gpu(host: Host, nvidia: Nvidia, build: TorchBuild, model: Path | None) -> tuple[Gpu, str, str]:
+def _best_gpu(host: Host, nvidia: Nvidia, model: Path | None) -> tuple[Gpu, str, str]:
     """The GPU to compute on, why it can't be used, and the remedy, both "" if it can.
 
     Of those that can be used, one that multiplies bfloat16, and of these the one with most free memory.
     """
     ranked = sorted(nvidia.gpus, key=lambda gpu: (gpu.multiplies_bfloat16, gpu.free), reverse=True)
-    judged = [(gpu, *_unfit(host, nvidia, build, gpu, model)) for gpu in ranked]
+    judged = [(gpu, *_unfit(host, nvidia, gpu, model)) for gpu in ranked]
     return next((each for each in judged if not each[1]), judged[0])
 
 
-def _unfit(host: Host, nvidia: Nvidia, build: TorchBuild, gpu: Gpu, model: Path | None) -> tuple[str, str]:
+def _unfit(host: Host, nvidia: Nvidia, gpu: Gpu, model: Path | None) -> tuple[str, str]:
     """Why a GPU can't be used, and the remedy; "" if it can."""
-    if nvidia.trouble:
-        return nvidia.trouble, nvidia.remedy
-    if not build.cuda:
+    cuda = host.torch().cuda
+    if not cuda and not nvidia.trouble:
         return "torch was built without CUDA", f"install torch for CUDA: {GET_TORCH}"
-    trouble, remedy = nvidia.unfit_for(build.cuda, gpu)
+    trouble, remedy = nvidia.unfit_for(cuda, gpu)
     return (trouble, remedy) if trouble else _too_small(host, model, gpu)
 
 
@@ -106,10 +105,14 @@ def _too_small(host: Host, model: Path | None, gpu: Gpu) -> tuple[str, str]:
     from sapo_edge.backends.model.source import open_source, shape_of
 
     try:
-        _nvidia_place(host, shape_of(open_source(model)), gpu)
+        shape = shape_of(open_source(model))
+    except SapoError:
+        # Opening the model reports what is wrong with it.
+        return "", ""
+    try:
+        _nvidia_place(host, shape, gpu)
     except SapoError as error:
-        # The model itself may be unusable; opening it reports that better.
-        return (error.message, error.remedy) if "GB" in error.message else ("", "")
+        return error.message, error.remedy
     return "", ""
 
 
@@ -125,7 +128,7 @@ def _show_cuda_the_best(host: Host, model: Path) -> None:
     """Let CUDA see no GPU but the best: it orders several by a rule of its own."""
     nvidia = host.nvidia()
     if nvidia is not None and len(nvidia.gpus) > 1:
-        gpu, _, _ = _best_gpu(host, nvidia, host.torch() or TorchBuild("unknown"), model)
+        gpu, _, _ = _best_gpu(host, nvidia, model)
         if gpu.uuid:
             os.environ["CUDA_VISIBLE_DEVICES"] = gpu.uuid
 
@@ -136,10 +139,9 @@ def open_policy(options: OpenOptions) -> TorchPolicy:
 
     host = this_host()
     preference = look(host, options.model).preference
-    device = DEVICES.get(preference, "auto")
     if preference == NVIDIA:
         _show_cuda_the_best(host, options.model)
-    return TorchPolicy(options, device)
+    return TorchPolicy(options, DEVICES[preference])
 
 
 def estimate(model: Path, size: RoundShape) -> MemoryEstimate:
@@ -152,7 +154,7 @@ def estimate(model: Path, size: RoundShape) -> MemoryEstimate:
     host, shape = this_host(), shape_of(open_source(model))
     nvidia = host.nvidia()
     if nvidia is not None and look(host, model).free:
-        gpu, _, _ = _best_gpu(host, nvidia, host.torch() or TorchBuild("unknown"), model)
+        gpu, _, _ = _best_gpu(host, nvidia, model)
         place = _nvidia_place(host, shape, gpu)
     else:
         products = products_for(size.precision, size.cache)

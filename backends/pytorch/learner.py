@@ -1,8 +1,4 @@
-"""The learner: LoRA updates in torch, on any device.
-
-Beside llama.cpp, which samples, it keeps the matrices as they are in the file. The torch backend samples from the model
-that it trains. Call `runtime.require_torch` before importing this module.
-"""
+"""The learner: LoRA updates in torch, on any device."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 The file is loaded here and not by `from_pretrained(gguf_file=...)`, which parses the vocabulary twice and holds all
 weights twice: 14 s and 1.2 GB for the embedded model against 2 s and 0.8 GB. A test compares the two, weight by weight.
-
-Call `runtime.require_torch` before importing this module.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from accelerate import init_empty_weights
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from sapo_edge.backends.model.architectures import transformers_config
+from sapo_edge.backends.model.architectures import architecture_of, model_values
 from sapo_edge.backends.model.ggml import block_size, quantise
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.gguf_tensors import GgufTensors
@@ -50,7 +48,7 @@ def load_base(source: ModelSource, place: Place = CPU) -> Any:
 
 def _config(source: ModelSource) -> Any:
     if isinstance(source, GgufHeader):
-        return transformers_config(source)
+        return AutoConfig.for_model(architecture_of(source).name, **model_values(source))
     return AutoConfig.from_pretrained(str(source.path), trust_remote_code=False, local_files_only=True)
 
 
@@ -69,8 +67,10 @@ def _fill(model: Any, source: ModelSource, place: Place) -> None:
             place_parameter(module, attribute, tensors.take(name, shape), place.device)
         else:
             pack_module(module, packed)
-    if isinstance(tensors, GgufTensors):
-        _scale_positions(model, tensors)
+    factors = tensors.rope_factors(model.config.head_dim // 2) if isinstance(tensors, GgufTensors) else None
+    if factors is not None:
+        # transformers computes RoPE's frequencies from settings that the file lacks.
+        model.model.rotary_emb.inv_freq /= torch.tensor(factors)
     tensors.finish()
     embedding = model.get_input_embeddings()
     if tied and isinstance(embedding, PackedEmbedding):
@@ -111,13 +111,6 @@ def _mapped(tensors: GgufTensors, name: str, shape: tuple[int, ...], scratch: Sc
     return PackedMatrix(
         tensors.blocks(info), info.type, shape[1], None if order is rows else order, scratch, tensors.mapping
     )
-
-
-def _scale_positions(model: Any, tensors: GgufTensors) -> None:
-    """Divide RoPE's frequencies by the file's factors: transformers computes them from settings that the file lacks."""
-    factors = tensors.rope_factors(model.config.head_dim // 2)
-    if factors is not None:
-        model.model.rotary_emb.inv_freq /= torch.tensor(factors)
 
 
 def head_of(causal: Any, products: str) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -34,13 +34,13 @@ class TorchPolicy(BasePolicy):
     """A policy in torch; see `sapo_edge.policy.Policy`.
 
     Args:
-        device: "auto", or by torch's name: cuda (ROCm's too), cuda:1, xpu, mps, cpu.
+        device: by torch's name: cuda (ROCm's too), cuda:1, xpu, mps, cpu.
         place: where and how to compute; by default chosen for `device`.
     """
 
     backend = "torch"
 
-    def __init__(self, options: OpenOptions, device: str = "auto", *, place: Place | None = None) -> None:
+    def __init__(self, options: OpenOptions, device: str = "cpu", *, place: Place | None = None) -> None:
         super().__init__(open_source(options.model), options.lora, options.threads)
         require_torch()
         from sapo_edge.backends.pytorch.learner import TorchLearner

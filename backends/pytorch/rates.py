@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from sapo_edge.backends.machine.host import TorchBuild, multiplies_bfloat16, torch_build
+from sapo_edge.backends.machine.host import multiplies_bfloat16, torch_build
 from sapo_edge.backends.machine.measured import Measured
 from sapo_edge.errors import BackendError
 
@@ -42,9 +42,8 @@ def products_for(precision: str, cache: Path | None = None, *, measure: bool = T
         return Products(precision)
     if not multiplies_bfloat16():
         return Products("float32", "because this processor has no instructions for bfloat16")
-    build = torch_build() or TorchBuild("")
-    measured = Measured(None if cache is None else cache / FILE, {"torch": build.version})
-    rates = _remembered(measured)
+    measured = Measured(None if cache is None else cache / FILE, {"torch": torch_build().version})
+    rates = measured.read(lambda record: {name: float(record["rates"][name]) for name in ("bfloat16", "float32")})
     if rates is None and not measure:
         return Products("float32", "until it is measured whether bfloat16 is faster here")
     if rates is None:
@@ -57,14 +56,6 @@ def products_for(precision: str, cache: Path | None = None, *, measure: bool = T
         measured.write({"rates": rates}, quiet=True)
     found = ", ".join(f"{name} {rate:.0f}" for name, rate in rates.items())
     return Products(max(rates, key=lambda name: rates[name]), f"the faster here (GFLOP/s of a thread: {found})")
-
-
-def _remembered(measured: Measured) -> dict[str, float] | None:
-    record = measured.read()
-    try:
-        return None if record is None else {name: float(record["rates"][name]) for name in ("bfloat16", "float32")}
-    except (KeyError, TypeError, ValueError):
-        return None
 
 
 def _rates() -> dict[str, float]:

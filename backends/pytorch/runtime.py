@@ -45,36 +45,22 @@ def require_torch() -> None:
     transformers.utils.logging.set_verbosity_error()
 
 
-def best_device() -> str:
-    """The fastest device that torch can use; "cpu" if there is no other."""
-    import torch
-
-    # torch built for ROCm calls its devices "cuda" too.
-    if torch.cuda.is_available():
-        return "cuda"
-    if hasattr(torch, "xpu") and torch.xpu.is_available():
-        return "xpu"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
-def choose_place(shape: ModelShape, device: str = "auto") -> Place:
-    """Choose where and how to compute a model, on a device by torch's name or "auto".
+def choose_place(shape: ModelShape, device: str) -> Place:
+    """Choose how to compute a model on a device, given by torch's name.
 
     Raises:
         BackendError: if torch can't use the device.
         ModelError: if the model does not fit there.
     """
-    device = best_device() if device == "auto" else device
     _check(device)
     if device == "cpu":
         return CPU
     if device == "mps":
         # bfloat16 came with macOS 14, and MLX is the faster backend there anyway.
         return replace(CPU, device=device, slots=GPU_SLOTS // 2, reason="torch on Apple's GPU in float32")
-    name, free = _describe(device)
-    return gpu_place(
-        shape, device, name, free, four_bits=is_installed("bitsandbytes"), bfloat16=_multiplies_bfloat16(device)
-    )
+    name, has_four_bits = str(_module(device).get_device_name(device)), is_installed("bitsandbytes")
+    bfloat16 = _multiplies_bfloat16(device)
+    return gpu_place(shape, device, name, free_memory(device), four_bits=has_four_bits, bfloat16=bfloat16)
 
 
 def _multiplies_bfloat16(device: str) -> bool:
@@ -107,11 +93,6 @@ def free_memory(device: str) -> int:
         # Intel's drivers, and older versions of torch for them, may not say what other programs use.
         free = int(module.get_device_properties(device).total_memory) - reserved
     return free + reserved - int(module.memory_allocated(device))
-
-
-def _describe(device: str) -> tuple[str, int]:
-    """Name and free bytes of a GPU."""
-    return str(_module(device).get_device_name(device)), free_memory(device)
 
 
 def _check(device: str) -> None:

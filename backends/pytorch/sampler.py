@@ -203,7 +203,7 @@ class GroupSampler:
         self._results.add(self._active[row])
         last = len(self._active) - 1
         if row != last:
-            rows.move_row(last, row, self._lengths[last])
+            rows.copy_rows(rows, last, row, self._lengths[last])
         self._active[row], self._lengths[row] = self._active[last], self._lengths[last]
         del self._active[last], self._lengths[last]
         self._free += 1

@@ -38,7 +38,7 @@ def evaluate(
     if general and (manifest is not None or questions is not None):
         raise ConfigError("--general has questions of its own", "leave out --manifest and --questions")
     flags = {"model": model, "manifest": manifest, "backend": backend, "held_out": questions, "threads": threads}
-    workspace = open_workspace(home, flags, settings)
+    workspace = open_workspace(home, flags, settings, needs_manifest=not general)
     tasks = None if general else workspace.require_manifest()
     name = "general" if tasks is None else tasks.name
     directory = find_adapter(workspace, adapter)
@@ -90,7 +90,7 @@ def export(
     """Write the best adapter, alone or merged with its model, in a format that other programs read."""
     from sapo_edge.backends.adapter.export import usage
 
-    workspace = open_workspace(home, {"model": model})
+    workspace = open_workspace(home, {"model": model}, needs_manifest=False)
     if to is ExportFormat.MERGED:
         narrate("merging: this takes some seconds for each gigabyte")
     source = find_adapter(workspace, adapter)

@@ -55,7 +55,6 @@ def bench(
         narrate(
             f"rounds of {QUESTIONS} questions x {answers} answers x {TOKENS} tokens: medians of {repeats}, and ranges"
         )
-        _warn_of_noise(results)
     is_measured = any("error" not in result for result in results.values())
     raise typer.Exit(ExitCode.DONE if is_measured else ExitCode.FAILED)
 
@@ -117,17 +116,13 @@ def _measure(workspace: Workspace, name: str, repeats: int) -> dict[str, Any]:
 
 def _print_table(results: dict[str, dict[str, Any]]) -> None:
     head = ("backend", "loads in", "samples", "(of rounds)", "updates in", "(of rounds)", "takes", "estimated")
-    rows = [(name, *_columns(figures)) for name, figures in results.items() if "error" not in figures]
-    if rows:
-        print("\n".join(table([head, *rows])))
+    measured = {name: figures for name, figures in results.items() if "error" not in figures}
+    if measured:
+        print("\n".join(table([head, *((name, *_columns(figures)) for name, figures in measured.items())])))
     for name, figures in results.items():
         if "error" in figures:
-            print(f"{name}: not measured: {printable(str(figures['error']))}; {printable(str(figures['remedy']))}")
-
-
-def _warn_of_noise(results: dict[str, dict[str, Any]]) -> None:
-    noisy = [name for name, figures in results.items() if "error" not in figures and _is_noisy(figures)]
-    if noisy:
+            print(f"{name}: not measured: {printable(figures['error'])}; {printable(figures['remedy'])}")
+    if noisy := [name for name, figures in measured.items() if _is_noisy(figures)]:
         narrate(f"noisy: {', '.join(noisy)}, by more than {NOISY:.0%}; close other programs, or ask for more --repeats")
 
 

@@ -8,13 +8,13 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
 
 from sapo_edge.cli.output import SCHEMA
 from sapo_edge.errors import Cancelled, SapoError
-from sapo_edge.fields import check_text
+from sapo_edge.fields import check_flag, check_map, check_number, check_text
 from sapo_edge.library.conversation import MAX_TEMPERATURE, Conversation, Models, Piece
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 
@@ -103,11 +103,12 @@ class ChatService:
         if isinstance(request, dict) and "cancel" in request:
             self._cancel(request["cancel"])
             return
-        problem = _find_problem(request)
-        if problem:
+        try:
+            request = _checked(request)
+        except ValueError as problem:
             number = request.get("id") if isinstance(request, dict) else None
             number = number if isinstance(number, int | str) else None
-            self._refuse(number, "bad_request", problem, "see `sapo chat` in docs/interface.md")
+            self._refuse(number, "bad_request", str(problem), "see `sapo chat` in docs/interface.md")
             return
         with self._lock:
             busy = self._current is not None
@@ -116,7 +117,7 @@ class ChatService:
         if busy:
             self._refuse(request["id"], "busy", "another question is being answered", "wait for it, or cancel it")
         else:
-            self._requests.put({"task": False, "follow": False, "again": False, "temperature": 0.0, **request})
+            self._requests.put(request)
 
     def _cancel(self, number: object) -> None:
         with self._lock:
@@ -137,22 +138,14 @@ def _describe_error(error: SapoError) -> dict[str, str]:
     return {"code": "failed", "message": error.message, "remedy": error.remedy}
 
 
-def _find_problem(request: object) -> str:
-    """What is wrong with a request; empty if nothing is."""
-    if not isinstance(request, dict):
-        return "a line is not a JSON object"
-    number, temperature = request.get("id"), request.get("temperature", 0.0)
-    if isinstance(number, bool) or not isinstance(number, int | str):
-        return "a request lacks its id"
-    text = ""
-    with suppress(ValueError):
-        text = check_text("ask", request.get("ask"), MAX_QUESTION_BYTES)
-    if not text.strip():
-        return f"ask is not a text of at most {MAX_QUESTION_BYTES} bytes"
+def _checked(request: object) -> dict[str, Any]:
+    """A request with its defaults, or a ValueError that says what is wrong with it."""
+    record = {"task": False, "follow": False, "again": False, "temperature": 0.0, **check_map("a request", request)}
+    if isinstance(record.get("id"), bool) or not isinstance(record.get("id"), int | str):
+        raise ValueError("a request lacks its id")
+    if not check_text("ask", record.get("ask"), MAX_QUESTION_BYTES).strip():
+        raise ValueError("ask is empty")
     for name in ("task", "follow", "again"):
-        if not isinstance(request.get(name, False), bool):
-            return f"{name} is neither true nor false"
-    if isinstance(temperature, bool) or not isinstance(temperature, int | float):
-        return "temperature is not a number"
-    # Written so that NaN fails.
-    return "" if 0 <= temperature <= MAX_TEMPERATURE else f"temperature is not from 0 to {MAX_TEMPERATURE:g}"
+        check_flag(name, record[name])
+    check_number("temperature", record["temperature"], 0, MAX_TEMPERATURE)
+    return record

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from sapo_edge.cli.output import print_json
-from sapo_edge.errors import SapoError
 from sapo_edge.library.signals import until_signal
 from sapo_edge.plain import narrate, table
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from sapo_edge.swarm.addresses import Address
     from sapo_edge.swarm.codes.code import Code
 
-T = TypeVar("T")
-
 
 def offer(line: str, addresses: Sequence[str], at: Sequence[str], workspace: Workspace, *, as_json: bool) -> None:
     """Offer an invite under a code, and wait until the other side has it.
 
     The user named the meeting places `at`; `addresses` are multiaddresses of members and relays that may be some, too.
     """
+    import trio
+
     from sapo_edge.swarm.host.logs import preserve_logging
 
     with preserve_logging():
@@ -35,7 +35,7 @@ def offer(line: str, addresses: Sequence[str], at: Sequence[str], workspace: Wor
         alone = _where_alone(options["mdns"], options["entry"] is not None, is_announced)
         _print_offer(code, own, others, alone, is_announced=is_announced, as_json=as_json)
 
-    _run(lambda: offer_invite(line, places, ready, **options), "the code has ended")
+    trio.run(until_signal, partial(offer_invite, line, places, ready, **options), "the code has ended")
     if as_json:
         print_json({"given": True})
     narrate("the other side has the invite; the code has ended")
@@ -46,6 +46,8 @@ def accept(text: str, addresses: Sequence[str], at: Sequence[str], workspace: Wo
 
     If the user named meeting places (`at`), nobody else is asked: no members and relays at known multiaddresses.
     """
+    import trio
+
     from sapo_edge.swarm.codes.code import parse_code
     from sapo_edge.swarm.host.logs import preserve_logging
 
@@ -57,7 +59,9 @@ def accept(text: str, addresses: Sequence[str], at: Sequence[str], workspace: Wo
     known = [address for group in group_places(addresses) for address in group]
     options = _options(workspace)
     narrate(f"looking for the other side (at most {LOOK_SECONDS:.0f} s)")
-    return _run(lambda: accept_invite(code, named, known, **options), "stopped; nothing was joined")
+    accept = partial(accept_invite, code, named, known, **options)
+    line: str = trio.run(until_signal, accept, "stopped; nothing was joined")
+    return line
 
 
 def _options(workspace: Workspace) -> dict[str, Any]:
@@ -105,28 +109,3 @@ def _print_offer(
     if not far and not is_announced:
         narrate("no relay or member is known that can be reached from anywhere: name one with --at, or send the invite")
     narrate(f"waiting at most {OFFER_SECONDS / 60:.0f} minutes; the code works once. Ctrl-C ends it")
-
-
-def _run(function: Callable[[], Awaitable[T]], stopped: str) -> T:
-    """Run a coroutine until it ends, or a signal ends it: then `stopped` is said, and a KeyboardInterrupt raised."""
-    import trio
-
-    results: list[T] = []
-    errors: list[SapoError] = []
-
-    async def main() -> None:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(until_signal, nursery.cancel_scope.cancel)
-            try:
-                results.append(await function())
-            except SapoError as error:
-                errors.append(error)
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
-    if errors:
-        raise errors[0]
-    if not results:
-        narrate(stopped)
-        raise KeyboardInterrupt
-    return results[0]

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 GROUPS: Mapping[str, Mapping[str, str]] = {
     "Train": {
-        "run": "run.run", "start": "start.start", "status": "control.status", "logs": "control.logs",
+        "run": "run.run", "start": "start.start", "status": "control.status", "logs": "logs.logs",
         "pause": "control.pause", "resume": "control.resume", "stop": "control.stop",
     },
     "Use what was learned": {
@@ -45,9 +45,6 @@ class Commands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         return _load(name)
-
-    def __contains__(self, name: object) -> bool:
-        return name in PLACES or name in FORMER
 
     def __iter__(self) -> Iterator[str]:
         return iter(PLACES)

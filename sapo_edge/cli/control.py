@@ -1,34 +1,23 @@
-"""`sapo status`, `peers`, `pause`, `resume`, `stop`, `logs`: ask and steer the running node."""
+"""`sapo status`, `peers`, `pause`, `resume`, `stop`: ask and steer the running node."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections import deque
 from collections.abc import Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from sapo_edge.cli.options import Home, Json, JsonEvents
+from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import print_json, report
-from sapo_edge.control.client import (
-    START_SECONDS,
-    ControlClient,
-    NotListeningError,
-    TimedOutError,
-    connect,
-    node_runs,
-)
-from sapo_edge.control.event_words import PHASES, describe_event, describe_moment, format_share
-from sapo_edge.errors import ConfigError, NoNodeError
-from sapo_edge.events import from_dict
+from sapo_edge.control.client import START_SECONDS, ControlClient, NotListeningError, TimedOutError, connect
+from sapo_edge.control.event_words import PHASES, describe_moment, format_share
+from sapo_edge.errors import NoNodeError
 from sapo_edge.node.background import Background
 from sapo_edge.plain import counted, line, narrate, printable, reasons, size
 from sapo_edge.state.lock import wait_until_released
-from sapo_edge.state.logs import LEVELS
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.status import describe_search
 
@@ -40,7 +29,6 @@ TELL_SECONDS = 15.0
 """Seconds after which `sapo stop --wait` says again how far a step is."""
 CROWDED = 50
 """Percent of the processor that other programs use, from which on it is shown."""
-MAX_LOG_LINES = 1000
 
 
 def status(
@@ -150,62 +138,6 @@ def _others(status: Mapping[str, Any]) -> str:
     return f"{percent:.0f} %" if percent >= CROWDED else ""
 
 
-def logs(
-    follow: Annotated[bool, typer.Option("--follow", help="Keep printing events as they happen.")] = False,
-    level: Annotated[str, typer.Option("--level", help="Lowest level: debug, info, warning or error.")] = "info",
-    lines: Annotated[int, typer.Option("--lines", min=0, max=MAX_LOG_LINES, help="Past events to print.")] = 50,
-    since: Annotated[
-        str | None, typer.Option("--since", help="All since 30min, 2h, 3d or a date ago, from the log's files.")
-    ] = None,
-    home: Home = None,
-    json: JsonEvents = False,
-) -> None:
-    """Show the events of the running node; without one, or with --since, the files of its log."""
-    if level not in LEVELS:
-        raise ConfigError(f"there is no level {level!r}", f"choose one of {', '.join(LEVELS)}")
-    paths = Paths.default(home)
-    if since is not None or not node_runs(paths):
-        _print_log(paths, None if since is not None else lines, since, level, follow=follow, as_json=json)
-        return
-    with connect(paths) as client:
-        # Those of lower levels don't count: the last ones of this level may be older than as many events.
-        asked = MAX_LOG_LINES if lines and level in ("warning", "error") else lines
-        count = client.subscribe(asked, progress=level == "debug")
-        events = client.events() if count or follow else iter(())
-        past = deque((event for event in islice(events, count) if _has_level(event, level)), maxlen=lines)
-        for event in past:
-            _print_event(event, as_json=json)
-        for event in events if follow else ():
-            if _has_level(event, level):
-                _print_event(event, as_json=json)
-
-
-def _has_level(event: Mapping[str, Any], lowest: str) -> bool:
-    return LEVELS.index(_level(event)) >= LEVELS.index(lowest)
-
-
-def _print_event(event: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(event)
-    else:
-        print(event_line(event), flush=True)
-
-
-def _print_log(paths: Paths, lines: int | None, since: str | None, level: str, *, follow: bool, as_json: bool) -> None:
-    from sapo_edge.cli.log_files import as_line, as_object, parse_since, records
-
-    if not paths.log.exists() and not follow:
-        raise NoNodeError("no node runs here", "start one with `sapo run`")
-    begin = 0.0 if since is None else parse_since(since, time.time())
-    if since is None:
-        narrate(f"no node runs; from {paths.log}")
-    for record in records(paths, lines=lines, since=begin, level=level, follow=follow):
-        if as_json:
-            print_json(as_object(record))
-        else:
-            print(as_line(record), flush=True)
-
-
 def status_lines(status: Mapping[str, Any]) -> list[str]:
     """A status in words, in lines of at most 80 columns."""
     state = f"{status.get('state')}, round {status.get('round')}"
@@ -238,19 +170,6 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     if rejections := reasons(status.get("rejections") or {}):
         lines.append(line("refused", rejections))
     return lines
-
-
-def event_line(event: Mapping[str, Any]) -> str:
-    """An event as one line: time, level (of warnings and errors), description."""
-    moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(event.get("time") or 0)))
-    level = _level(event)
-    mark = f"{level}: " if level in ("warning", "error") else ""
-    try:
-        text = describe_event(from_dict(event))
-    except ValueError:
-        # An event of a newer version.
-        text = str(event.get("event"))
-    return f"{moment}  {mark}{printable(text)}"
 
 
 def _rewards(status: Mapping[str, Any]) -> str:
@@ -307,13 +226,6 @@ def _steer(home: Path | None, method: str, message: str, *, as_json: bool) -> No
     with connect(Paths.default(home)) as client:
         client.request(method)
     report({"done": method}, message, as_json)
-
-
-def _level(event: Mapping[str, Any]) -> str:
-    if event.get("event") == "progress":
-        return "debug"
-    level = str(event.get("level", "info"))
-    return level if level in LEVELS else "info"
 
 
 def _share(value: object) -> str:

@@ -19,13 +19,14 @@ def main() -> NoReturn:
     # A shell that asks for completions sets the variable.
     if len(sys.argv) == 1 and "_SAPO_COMPLETE" not in os.environ and has_terminal():
         accept_any_text()
-        sys.exit(run_to_end(_show_app))
+        sys.exit(run_to_end(show_app))
     from sapo_edge.cli.main import main as run_command
 
     run_command()
 
 
-def _show_app() -> ExitCode:
+def show_app() -> ExitCode:
+    """Show the terminal app of the home in the environment until it is quit."""
     from sapo_edge.cli.terminal.app import run_app
 
     return run_app(None)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import print_json
+from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError, SapoError
 from sapo_edge.library.signals import until_signal
 from sapo_edge.library.workspace import Workspace
@@ -27,8 +30,8 @@ PUBLIC = (
 )
 
 
-def find(workspace: Workspace, *, as_json: bool) -> None:
-    """Look for swarms, and print them; Ctrl-C ends the search and prints what was found."""
+def find(home: Home = None, json: Json = False) -> None:
+    """Find the open swarms that are alive, and the lines that join them."""
     import trio
 
     from sapo_edge.swarm.host.logs import preserve_logging
@@ -39,6 +42,7 @@ def find(workspace: Workspace, *, as_json: bool) -> None:
     from sapo_edge.tasks.about import SKILL_WORDS
     from sapo_edge.tasks.manifest import load_manifest
 
+    workspace = open_workspace(home)
     if not workspace.contacts:
         name, value = ("rendezvous", "on") if workspace.settings.listen == "all" else ("listen", "all")
         source = workspace.resolved.sources[name]
@@ -49,7 +53,7 @@ def find(workspace: Workspace, *, as_json: bool) -> None:
     told: set[str] = set()
 
     def changed() -> None:
-        if as_json:
+        if json:
             print_json(_record(workspace, finder))
             return
         for found in finder.swarms.values():
@@ -57,25 +61,19 @@ def find(workspace: Workspace, *, as_json: bool) -> None:
                 told.add(found.manifest.digest)
                 narrate(f"found {found.manifest.name}")
 
-    async def main() -> bool:
-        """Look until the time is over or a signal comes; returns whether it was the time."""
-        is_over = False
-        async with trio.open_nursery() as nursery:
-            await nursery.start(until_signal, nursery.cancel_scope.cancel)
-            with trio.move_on_after(SECONDS):
-                await finder.run()
-            is_over = True
-            nursery.cancel_scope.cancel()
-        return is_over
+    async def look() -> None:
+        with trio.move_on_after(SECONDS):
+            await finder.run()
 
     finder = SwarmFinder(entry, known, _own_id(workspace), changed)
     narrate(f"asking BitTorrent's public table, and who is there, for {SECONDS:.0f} s; Ctrl-C shows what was found.")
     narrate("They see this machine's IP address.")
-    is_over = trio.run(main)
-    if is_over and not finder.rendezvous.is_heard:
-        what, remedy = TROUBLES[finder.rendezvous.trouble or "udp"]
-        raise SwarmError(f"strangers' swarms can't be found from here: {what}", remedy)
-    if as_json:
+    with suppress(KeyboardInterrupt):
+        trio.run(until_signal, look)
+        if not finder.rendezvous.is_heard:
+            what, remedy = TROUBLES[finder.rendezvous.trouble or "udp"]
+            raise SwarmError(f"strangers' swarms can't be found from here: {what}", remedy)
+    if json:
         print_json(_record(workspace, finder))
     else:
         _print(workspace, finder, known)

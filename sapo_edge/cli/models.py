@@ -68,7 +68,7 @@ def list_models(backend: Backend = None, home: Home = None, json: Json = False) 
     from sapo_edge.backends.hub.cache import kept_models
     from sapo_edge.backends.model.find import embedded_model
 
-    workspace = open_workspace(home, {"backend": backend})
+    workspace = open_workspace(home, {"backend": backend}, needs_manifest=False)
     embedded = embedded_model()
     models = [] if embedded is None else [describe(workspace, EMBEDDED, embedded, "apache-2.0")]
     models += [_kept(workspace, model) for model in kept_models()]
@@ -92,7 +92,7 @@ def pull(name: Name, home: Home = None, json: Json = False) -> None:
 
     with closing(DownloadReport(name, narrate)) as progress:
         path = hub_model(_hub_name(name), fetch=True, progress=progress)
-    model = describe(open_workspace(home), name, path)
+    model = describe(open_workspace(home, needs_manifest=False), name, path)
     if json:
         print_json(_record(model))
         return
@@ -112,7 +112,8 @@ def show(
 
     path = find_model("" if name == EMBEDDED else name, download=False)
     licence = next((model.licence for model in kept_models() if model.path == path), "")
-    model = describe(open_workspace(home, {"backend": backend}), name, path, licence)
+    workspace = open_workspace(home, {"backend": backend}, needs_manifest=False)
+    model = describe(workspace, name, path, licence)
     free = f" of {size(model.free)} available" if model.free else ""
     rows = {
         "path": str(model.path), "on disk": size(model.bytes), "architecture": model.architecture,

@@ -74,9 +74,9 @@ def can_ask() -> bool:
 
 
 def ask_yes(question: str) -> bool:
-    """Ask a question on stderr, and read whether the answer is yes."""
+    """Ask a question on stderr, and read whether the answer is yes; without an input it is not."""
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline(16).strip().lower() in ("y", "yes")
+    return sys.stdin is not None and sys.stdin.readline(16).strip().lower() in ("y", "yes")
 
 
 def accept_any_text() -> None:

@@ -42,7 +42,7 @@ def push(
     from sapo_edge.library.publish import REPLACED, gather, write_files
 
     repository = check_repository(repository)
-    workspace = open_workspace(home, {"model": model})
+    workspace = open_workspace(home, {"model": model}, needs_manifest=False)
     directory = find_adapter(workspace, adapter)
     checkpoint = find_record(directory)
     if checkpoint is None:

@@ -41,7 +41,7 @@ def relay(
     options = {
         "home": home and str(home), "port": port, "listen": "loopback" if loopback else "all",
         "announce": announce or [], "upload": upload, "download": download, "members": members,
-        "per_address": per_address, "public": public, "as_json": json,
+        "members_per_address": per_address, "public": public, "as_json": json,
     }  # fmt: skip
     command = python_command("-m", relaying.__name__, to_json(options))
     os.execv(command[0], command)

@@ -6,10 +6,11 @@ import json
 import logging
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sapo_edge.care.garbage import set_libraries_aside
 from sapo_edge.cli.ending import run_to_end
@@ -25,7 +26,6 @@ from sapo_edge.state.secret import read_or_create_secret
 from sapo_edge.swarm.status import TROUBLES
 
 if TYPE_CHECKING:
-    from sapo_edge.swarm.addresses import Listen
     from sapo_edge.swarm.visits.relay import RelayConfig, RelayStatus
 
 DEFAULT_PORT = 4001
@@ -37,7 +37,7 @@ OTHER_FILES = 64
 
 
 def main() -> None:
-    """Run a relay with the options that are this program's argument: those of `run_relay` but the key, as JSON."""
+    """Run a relay with the options of `run_relay` that are this program's argument, as JSON."""
     sys.exit(run_to_end(partial(_run, sys.argv[1])))
 
 
@@ -67,20 +67,13 @@ def check_names(announce: tuple[str, ...]) -> None:
 def run_relay(
     home: Path | None,
     *,
-    port: int = DEFAULT_PORT,
-    listen: Listen = "all",
     announce: tuple[str, ...] = (),
-    psk: bytes | None = None,
-    swarm: bytes = b"",
-    upload: int = 0,
-    download: int = 0,
-    members: int = DEFAULT_MEMBERS,
-    per_address: int = 0,
     public: bool = False,
     contacts: tuple[tuple[str, int], ...] | None = None,
     as_json: bool = False,
+    **settings: Any,
 ) -> None:
-    """Run a relay in the foreground until Ctrl-C, SIGTERM or SIGHUP; its settings are those of `RelayConfig`.
+    """Run a relay in the foreground until Ctrl-C, SIGTERM or SIGHUP.
 
     It prints its multiaddresses on stdout, best first, one a line, or as one JSON object.
 
@@ -88,10 +81,9 @@ def run_relay(
         home: as of every command. The relay's key and lock are in its state directory, apart from those of a node.
         public: whether strangers find it in the Mainline DHT, or members of the private swarm.
         contacts: host and port of DHT nodes for the first contact; None for those that others run.
+        settings: others of `RelayConfig`.
     """
-    import trio
-
-    from sapo_edge.swarm.host.lean import be_lean
+    from sapo_edge.swarm.host.absent import be_lean
     from sapo_edge.swarm.host.logs import preserve_logging
     from sapo_edge.swarm.joining.identity import Identity
 
@@ -105,17 +97,16 @@ def run_relay(
     with StateLock(paths.relay_lock, "relay", remedy):
         identity = Identity(read_or_create_secret(paths.state / "relay-identity"))
         with preserve_logging():
-            be_lean(is_private=psk is not None)
+            be_lean(is_private=settings.get("psk") is not None)
             from sapo_edge.swarm.rendezvous.rendezvous import CONTACTS
             from sapo_edge.swarm.visits.relay import RelayConfig
         logs.configure(paths.state / "relay.log")
         found_by = () if not public else CONTACTS if contacts is None else contacts
         config = RelayConfig(
-            identity, port, listen, announce, psk, swarm, upload, download, members, per_address, found_by,
-            paths.state / "dht.json",
-        )  # fmt: skip
+            identity, announce=announce, contacts=found_by, dht_nodes=paths.state / "dht.json", **settings
+        )
         _allow_files(config.capacity.places + OTHER_FILES)
-        trio.run(partial(_serve, config, as_json))
+        _serve(config, as_json)
 
 
 def _allow_files(number: int) -> None:
@@ -133,20 +124,15 @@ def _allow_files(number: int) -> None:
         raise ConfigError(problem, remedy) from error
 
 
-async def _serve(config: RelayConfig, as_json: bool) -> None:
+def _serve(config: RelayConfig, as_json: bool) -> None:
     import trio
 
     from sapo_edge.swarm.tally import Tally
     from sapo_edge.swarm.visits.relay import run_relay
 
-    async with trio.open_nursery() as nursery:
-
-        def stop() -> None:
-            narrate("stopping; nodes continue without this relay")
-            nursery.cancel_scope.cancel()
-
-        await nursery.start(until_signal, stop)
-        await run_relay(config, Tally(_print_notice), partial(_ready, as_json), _reporter())
+    relay = partial(run_relay, config, Tally(_print_notice), partial(_ready, as_json), _reporter())
+    with suppress(KeyboardInterrupt):
+        trio.run(until_signal, relay, "stopping; nodes continue without this relay")
 
 
 def _print_notice(event: Event) -> None:

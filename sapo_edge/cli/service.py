@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, redirect_stdout, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -155,7 +155,9 @@ def offer_start_at_login(workspace: Workspace) -> None:
         narrate("`sapo service install` does it later")
         return
     try:
-        install(start=False, home=workspace.paths.home)
+        # A node's own output is events, or nothing.
+        with redirect_stdout(sys.stderr):
+            install(start=False, home=workspace.paths.home)
         narrate("`sapo service remove` takes it back")
     except SapoError as error:
         narrate(f"it can't be installed: {error}")

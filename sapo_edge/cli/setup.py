@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ import typer
 
 from sapo_edge.cli import service
 from sapo_edge.cli.options import Home
+from sapo_edge.doctor.profile import PROFILES, choose_profile
 from sapo_edge.errors import ConfigError
 from sapo_edge.library.workspace import storable
 from sapo_edge.plain import narrate, size
@@ -19,30 +19,9 @@ from sapo_edge.state.durable import read_bounded, reported
 from sapo_edge.state.paths import Paths
 
 MAX_BYTES = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a machine is to become.
-
-    Attributes:
-        profile: "auto", "none", or the name of one.
-        invite: of the swarm to join; "" for the open swarm of the manifest.
-        service: whose runs the node.
-        settings: by name; they win over the profile's.
-    """
-
-    profile: str = "auto"
-    invite: str = ""
-    service: str = "none"
-    settings: Mapping[str, object] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        from sapo_edge.doctor.profile import PROFILES
-
-        for name, allowed in (("profile", ("auto", "none", *PROFILES)), ("service", ("none", "user", "system"))):
-            if (value := getattr(self, name)) not in allowed:
-                raise ConfigError(f"{name} = {value!r} is not allowed", f"give one of {', '.join(allowed)}")
+TEXTS = {"profile": "auto", "invite": "", "service": "none"}
+"""What a file says besides settings: the name of a profile, "auto" or "none"; the invite of the swarm to join; whose
+service runs the node."""
 
 
 def setup(
@@ -57,21 +36,20 @@ def setup(
     home: Home = None,
 ) -> None:
     """Write settings for this machine, join a swarm, install a service; a second time it changes only what differs."""
-    plan = read_plan(file, {"profile": profile, "invite": invite})
-    system = plan.service == "system"
+    texts, settings = _read(file, {"profile": profile, "invite": invite})
+    system = texts["service"] == "system"
     home = service.home_of_service(home, system=system)
-    paths = Paths.default(home)
-    _write_settings(paths, plan)
-    if plan.invite:
-        _join(home, plan.invite)
-    if plan.service != "none":
+    _write_settings(Paths.default(home), texts["profile"], settings)
+    if texts["invite"]:
+        _join(home, texts["invite"])
+    if texts["service"] != "none":
         service.install(system=system, home=home)
     else:
         narrate('`sapo start` starts the node; service = "user" or "system" in the file starts it with the machine')
 
 
-def read_plan(file: Path | None, flags: Mapping[str, str | None]) -> Plan:
-    """The plan of a file, with what flags or the environment say instead."""
+def _read(file: Path | None, flags: Mapping[str, str | None]) -> tuple[dict[str, str], dict[str, object]]:
+    """The `TEXTS` and the settings of a file, with what flags or the environment say instead."""
     values: dict[str, object] = {}
     if file is not None:
         try:
@@ -82,28 +60,30 @@ def read_plan(file: Path | None, flags: Mapping[str, str | None]) -> Plan:
             raise ConfigError(f"{file} can't be used: {error or 'nested too deep'}", "correct it") from error
     values |= {name: value for name, value in flags.items() if value}
     settings = values.pop("settings", {})
-    texts = {name: value for name, value in values.items() if isinstance(value, str)}
-    unknown = [name for name in values if name not in ("profile", "invite", "service") or name not in texts]
+    texts = TEXTS | {name: value for name, value in values.items() if isinstance(value, str)}
+    unknown = [name for name, value in values.items() if name not in TEXTS or not isinstance(value, str)]
     if unknown or not isinstance(settings, dict):
         name = unknown[0] if unknown else "settings"
         remedy = "it may have the texts profile, invite and service, and a table [settings] as in config.toml"
         raise ConfigError(f"{file or 'the environment'}: {name!r} is not understood", remedy)
-    return Plan(**texts, settings=settings)
+    for name, allowed in (("profile", ("auto", "none", *PROFILES)), ("service", ("none", "user", "system"))):
+        if texts[name] not in allowed:
+            raise ConfigError(f"{name} = {texts[name]!r} is not allowed", f"give one of {', '.join(allowed)}")
+    return texts, settings
 
 
-def _write_settings(paths: Paths, plan: Plan) -> None:
-    """Write what differs into `config.toml`, the file's settings after the profile's."""
+def _write_settings(paths: Paths, profile: str, settings: Mapping[str, object]) -> None:
+    """Write what differs into `config.toml`; the settings win over those of a profile."""
     from sapo_edge.backends.machine.memory import total_memory
     from sapo_edge.config.layers import read_file, set_values
-    from sapo_edge.doctor.profile import PROFILES, choose_profile
 
     memory = total_memory()
-    name = choose_profile(memory) if plan.profile == "auto" else plan.profile
+    name = choose_profile(memory) if profile == "auto" else profile
     chosen = PROFILES[name].settings if name in PROFILES else {}
     if chosen:
         narrate(f"profile {name} ({size(memory)} of memory here): {PROFILES[name].summary}")
     before = read_file(paths.config_file)
-    wanted = {**chosen, **plan.settings}
+    wanted = {**chosen, **settings}
     # A service works in another directory.
     wanted |= {name: storable(name, value) for name, value in wanted.items() if isinstance(value, str)}
     values = {name: value for name, value in wanted.items() if before.get(name) != value}

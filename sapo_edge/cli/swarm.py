@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from sapo_edge.cli import codes, finding
+from sapo_edge.cli import codes
+from sapo_edge.cli.finding import find
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import emit, print_json
 from sapo_edge.cli.workspace import open_workspace
@@ -69,11 +70,7 @@ def create(
     _print_next_step(workspace, "`sapo run` takes part; `sapo swarm invite` prints the invite for others")
 
 
-@app.command("find")
-def find_open(home: Home = None, json: Json = False) -> None:
-    """Find the open swarms that are alive, and the lines that join them."""
-    finding.find(open_workspace(home), as_json=json)
-
+app.command()(find)
 
 At = Annotated[
     list[str] | None,
@@ -158,7 +155,7 @@ def join_swarm(
 @app.command()
 def leave(home: Home = None, json: Json = False) -> None:
     """Leave the swarm; the node works alone from then on."""
-    workspace = open_workspace(home)
+    workspace = open_workspace(home, needs_manifest=False)
     membership = workspace.membership
     if membership.alone:
         raise StateError("this node is in no swarm already", "join one with `sapo swarm join`, or work alone")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import closing
 from importlib import resources
 from itertools import islice
@@ -64,13 +65,10 @@ def new(
             path.write_text(text, "utf-8")
     except OSError as error:
         raise ConfigError(f"{directory} can't be written: {error.strerror}", "give another directory") from error
-    if json:
-        print_json({"manifest": str(paths[0]), "questions": str(paths[1])})
-        return
-    for path in paths:
-        print(path)
-    narrate("write your own questions, one a line; then:")
-    say_next(paths[0])
+    emit({"manifest": str(paths[0]), "questions": str(paths[1])}, map(str, paths), json)
+    if not json:
+        narrate("write your own questions, one a line; then:")
+        say_next(paths[0])
 
 
 @app.command()
@@ -110,10 +108,7 @@ def check(
         lengths = {"examples": len(manifest.examples), "lengths": room is not None}
         print_json({**record, **lengths, "tasks": tasks, "warnings": warnings})
         return
-    for remark in found[:SHOWN]:
-        print(f"{remark.where}: {remark.text}")
-    if len(found) > SHOWN:
-        print(f"and {len(found) - SHOWN} more")
+    _print_first([f"{remark.where}: {remark.text}" for remark in found])
     for name, split in splits.items():
         held_out = f"{len(split.validation)} for validation, {len(split.test)} for the test"
         print(f"{name}: {counted(len(split.train), 'question')} to train on, {held_out}")
@@ -228,11 +223,15 @@ def _with_all_mistakes(error: ManifestError, file: Path, *, as_json: bool) -> Ma
     if len(mistakes) == 1:
         return error
     if not as_json:
-        for mistake in mistakes[:SHOWN]:
-            print(printable(str(mistake)))
-        if len(mistakes) > SHOWN:
-            print(f"and {len(mistakes) - SHOWN} more")
+        _print_first([printable(mistake) for mistake in mistakes])
     return ManifestError(f"{file} has {counted(len(mistakes), 'mistake')}", "mend them, then check it again")
+
+
+def _print_first(lines: Sequence[str]) -> None:
+    for text in lines[:SHOWN]:
+        print(text)
+    if len(lines) > SHOWN:
+        print(f"and {len(lines) - SHOWN} more")
 
 
 class _Prompts:

@@ -11,7 +11,7 @@ import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -105,37 +105,6 @@ class RolloutQuery:
     gave: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutSummary:
-    """One rollout in a list.
-
-    Attributes:
-        round, position: its place in the journal.
-        informative: whether it teaches: an answer has an advantage.
-        time: of its creation, Unix seconds.
-    """
-
-    round: int
-    position: int
-    entry: str
-    question: str
-    rewards: tuple[float, ...]
-    informative: bool
-    own: bool
-    author: str
-    time: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """As sent on the control socket."""
-        fields = asdict(self)
-        del fields["rewards"]
-        return {
-            **fields, "question": _shortened(self.question), "answers": len(self.rewards),
-            "reward_mean": math.fsum(self.rewards) / len(self.rewards), "reward_best": max(self.rewards),
-            "name": readable_name(self.author),
-        }  # fmt: skip
-
-
 def _shortened(question: str) -> str:
     """A question without its middle if it is long: questions of one task often differ at their end alone."""
     half = QUESTION_CHARACTERS // 2
@@ -204,16 +173,16 @@ class JournalReader:
                     accuracy, questions, question_set = evaluation
                     yield event, None if accuracy is None else (accuracy, questions, question_set)
 
-    def rollouts(self, query: RolloutQuery) -> tuple[list[RolloutSummary], tuple[int, int] | None]:
+    def rollouts(self, query: RolloutQuery) -> tuple[list[dict[str, Any]], tuple[int, int] | None]:
         """A page of rollouts, newest first.
 
         Returns:
-            The rollouts, and the `before` of the next page (None at the end). A long search may return fewer than
-            `query.limit`, even none, with more to come.
+            The rollouts, as sent on the control socket, and the `before` of the next page (None at the end). A long
+            search may return fewer than `query.limit`, even none, with more to come.
         """
         until = time.monotonic() + SCAN_SECONDS
         select = _ROLLOUTS.format(_GAVE if query.gave else "")
-        page: list[RolloutSummary] = []
+        page: list[dict[str, Any]] = []
         last: tuple[int, int] | None = None
         with reading(self._path) as connection:
             for row in connection.execute(select, query.before or (_LAST, _LAST)):
@@ -287,21 +256,23 @@ def in_full(round: int, position: int, scored: JournaledRollout) -> dict[str, An
     }
 
 
-def _matching(row: tuple[Any, ...], query: RolloutQuery) -> RolloutSummary | None:
-    round, position, entry, question, answers, rewards, advantages, author, moment, own = row
+def _matching(row: tuple[Any, ...], query: RolloutQuery) -> dict[str, Any] | None:
+    """One rollout in a list, as sent on the control socket; None if the query does not ask for it."""
+    round, position, entry, question, answers, texts, advantages, author, moment, own = row
     if query.origin != "any" and bool(own) != (query.origin == "own"):
         return None
     if query.author not in (None, author) or query.entry not in (None, entry):
         return None
-    summary = RolloutSummary(
-        round, position, entry, question, tuple(json.loads(rewards)), any(json.loads(advantages)), bool(own), author,
-        moment,
-    )  # fmt: skip
-    if query.informative is not None and summary.informative != query.informative:
+    rewards, informative = json.loads(texts), any(json.loads(advantages))
+    if query.informative not in (None, informative):
         return None
     if query.search and not _contains(query.search.casefold(), question, answers):
         return None
-    return summary
+    return {
+        "round": round, "position": position, "entry": entry, "question": _shortened(question),
+        "informative": informative, "own": bool(own), "author": author, "time": moment, "answers": len(rewards),
+        "reward_best": max(rewards), "reward_mean": math.fsum(rewards) / len(rewards), "name": readable_name(author),
+    }  # fmt: skip
 
 
 def _contains(search: str, question: str, answers: str) -> bool:

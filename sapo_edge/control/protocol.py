@@ -116,8 +116,9 @@ def same_user(connection: socket.socket) -> bool:
     if sys.platform != "linux":
         # The directory's mode already keeps other users out.
         return True
-    size = struct.calcsize("3i")
-    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
+    # Process, user and group; the last two have no sign.
+    peer = struct.Struct("iII")
+    _, user, _ = peer.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, peer.size))
     return user in (os.geteuid(), 0)
 
 

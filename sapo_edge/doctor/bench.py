@@ -1,4 +1,4 @@
-"""Benchmarks one backend: `python -m sapo_edge.doctor.bench`, a `Benchmark` as JSON on stdin, `Figures` on stdout.
+"""Benchmarks one backend: `python -m sapo_edge.doctor.bench`, a `Benchmark` as JSON on stdin, figures on stdout.
 
 Each backend runs in a separate process, so that its memory can be measured and a crash does not end the others.
 """
@@ -11,8 +11,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from sapo_edge.care.sensors import peak_memory
 from sapo_edge.errors import SapoError
@@ -47,29 +48,8 @@ class Benchmark:
     sampler: str = "auto"
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """The result of a benchmark.
-
-    Attributes:
-        update_tokens: answer tokens that each update trained on.
-        peak_bytes: highest resident memory of the process.
-        device_bytes: highest memory on a GPU; 0 without one.
-        estimated_bytes: the backend's estimate of the memory where the model is.
-    """
-
-    load_seconds: float
-    tokens_per_second: tuple[float, ...]
-    update_seconds: tuple[float, ...]
-    update_tokens: tuple[int, ...]
-    peak_bytes: int
-    device_bytes: int
-    estimated_bytes: int
-    reasons: tuple[str, ...]
-
-
-def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> Figures:
-    """Sample and update for `repeats` rounds."""
+def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> dict[str, Any]:
+    """Sample and update for `repeats` rounds; the figures of `docs/interface.md`, without medians."""
     from sapo_edge.backends.backend import PROMPT_TOKENS, OpenOptions, RoundShape
     from sapo_edge.backends.choose import detect
     from sapo_edge.tasks.manifest import Manifest
@@ -102,10 +82,11 @@ def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> Figures:
             speeds, update_seconds, update_tokens = zip(*rounds, strict=True)
             longest = max(len(policy.encode("".join(message.content for message in prompt))) for prompt in prompts)
             estimate = policy.memory_estimate(len(prompts), benchmark.answers, longest, TOKENS)
-            return Figures(
-                load_seconds, speeds, update_seconds, update_tokens, peak_memory(), _device_peak(), estimate.total,
-                reasons,
-            )  # fmt: skip
+            return {
+                "load_seconds": load_seconds, "tokens_per_second": speeds, "update_seconds": update_seconds,
+                "update_tokens": update_tokens, "peak_bytes": peak_memory(), "device_bytes": _device_peak(),
+                "estimated_bytes": estimate.total, "reasons": reasons,
+            }  # fmt: skip
 
 
 def _measure_round(
@@ -141,14 +122,13 @@ def _device_peak() -> int:
 
 
 def main() -> int:
-    """Run the benchmark on stdin; progress goes to stderr."""
     benchmark = Benchmark(**json.load(sys.stdin))
     try:
         figures = measure(benchmark, lambda text: print(text, file=sys.stderr, flush=True))
     except SapoError as error:
         print(json.dumps({"error": error.message, "remedy": error.remedy}))
         return 1
-    print(json.dumps(asdict(figures)))
+    print(json.dumps(figures))
     return 0
 
 

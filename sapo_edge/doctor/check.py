@@ -7,8 +7,6 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """Whether a check passed."""
-
     PASS = "pass"
     WARN = "warn"
     FAIL = "fail"

@@ -16,7 +16,6 @@ from pathlib import Path
 from sapo_edge.backends.adapter.files import (
     ADAPTER_FILE,
     CONFIG_FILE,
-    PEFT_PREFIX,
     adapter_shapes,
     read_alpha,
     read_checked,
@@ -103,10 +102,8 @@ def begin_with(workspace: Workspace, name: str) -> Begun:
         paths = workspace.paths
         run_name = unused(run_names(paths)) if paths.run.directory.exists() else paths.run_name
         write = partial(
-            write_state, lora=LoraSettings(rank, alpha, 0), base=source.model_name,
-            adapter=adapter, optimizer={},
-            modules={name.removeprefix(PEFT_PREFIX).rpartition(".lora_")[0] for name in shapes},
-        )  # fmt: skip
+            write_state, lora=LoraSettings(rank, alpha, 0), base=source.model_name, adapter=adapter, optimizer={}
+        )
         settings = {**workspace.settings.as_dict(), "rank": rank, "alpha": alpha, "manifest": manifest.name}
         checkpoints: list[Checkpoint] = []
 

@@ -7,15 +7,18 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from sapo_edge.plain import narrate
 
 if TYPE_CHECKING:
     import asyncio
 
     from sapo_edge.care.stop import Stop
 
+T = TypeVar("T")
 AGAIN_SECONDS = 1.0
 """Earliest time after the first Ctrl-C or SIGTERM at which another one stops the node immediately."""
 
@@ -33,15 +36,32 @@ def ending_signals() -> list[signal.Signals]:
     return [number for number in numbers if number not in ignored]
 
 
-async def until_signal(stop: Callable[[], None], *, task_status: Any) -> None:
-    """A task of a trio program that calls `stop` at the first of `ending_signals`."""
+async def until_signal(function: Callable[[], Awaitable[T]], stopping: str = "") -> T:
+    """The result of a coroutine of a trio program.
+
+    The first of `ending_signals` cancels it: then `stopping` is said, and a KeyboardInterrupt raised.
+    """
     import trio
 
-    with trio.open_signal_receiver(*ending_signals()) as signals:
-        task_status.started()
-        async for _ in signals:
-            stop()
-            return
+    results: list[T] = []
+
+    async def watch(*, task_status: Any) -> None:
+        with trio.open_signal_receiver(*ending_signals()) as signals:
+            task_status.started()
+            async for _ in signals:
+                nursery.cancel_scope.cancel()
+                # The terminal may be closed.
+                with contextlib.suppress(OSError):
+                    if stopping:
+                        narrate(stopping)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(watch)
+        results.append(await function())
+        nursery.cancel_scope.cancel()
+    if not results:
+        raise KeyboardInterrupt
+    return results[0]
 
 
 def ending_event() -> asyncio.Event:

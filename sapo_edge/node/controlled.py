@@ -98,7 +98,7 @@ class NodeControl:
     def rollouts(self, query: RolloutQuery) -> Mapping[str, Any]:
         """A page of rollouts, newest first, and where the next page begins."""
         page, after = self._reader.rollouts(query)
-        return {"rollouts": [rollout.as_dict() for rollout in page], "next": None if after is None else list(after)}
+        return {"rollouts": page, "next": None if after is None else list(after)}
 
     def rollout(self, round: int, position: int) -> Mapping[str, Any] | None:
         """One rollout with all its answers; None if the journal does not hold it."""

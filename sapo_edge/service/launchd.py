@@ -14,8 +14,6 @@ RETRY_SECONDS = 60
 
 
 class Launchd(Manager):
-    """Daemons of the machine, and agents of this user."""
-
     definition = "property list"
     mark = "<string>sapo_edge</string>"
 

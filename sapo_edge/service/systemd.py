@@ -116,8 +116,6 @@ def users_may_isolate() -> bool:
 
 
 class Systemd(Manager):
-    """Units of the system, and of this user."""
-
     definition = "unit"
     mark = "Written by `sapo service install`"
 

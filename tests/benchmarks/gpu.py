@@ -37,24 +37,24 @@ COUNTED = 100
 """Tokens of the prompts, about."""
 
 
-def run(path: Path, device: str = "auto") -> None:
+def run(path: Path) -> None:
     for format_, recorded in itertools.product(("", "nf4") if is_installed("bitsandbytes") else ("",), (False, True)):
         with tempfile.TemporaryDirectory() as workspace:
-            _speed(path, device, Path(workspace), format_, recorded)
+            _speed(path, Path(workspace), format_, recorded)
     for gigabytes in CARDS:
         command = [sys.executable, "-c", "import sys; from tests.benchmarks.gpu import card; card(*sys.argv[1:])"]
         done = subprocess.run([*command, str(path), str(gigabytes)], capture_output=True, text=True)
         print(done.stdout or f"{gigabytes} GB: {done.stderr[-300:]}", end="", flush=True)
 
 
-def _open(path: Path, workspace: Path, device: str, chosen: Place | None = None) -> policies.TorchPolicy:
+def _open(path: Path, workspace: Path, chosen: Place | None = None) -> policies.TorchPolicy:
     options = OpenOptions(path, workspace, workspace, LoraSettings(16, 32.0, 0))
-    return policies.TorchPolicy(options, device, place=chosen)
+    return policies.TorchPolicy(options, "cuda", place=chosen)
 
 
-def _speed(path: Path, device: str, workspace: Path, weights: str, recorded: bool) -> None:
-    chosen = runtime.choose_place(shape_of(open_source(path)), device)
-    policy = _open(path, workspace, device, replace(chosen, weights=weights or chosen.weights, graphs=recorded))
+def _speed(path: Path, workspace: Path, weights: str, recorded: bool) -> None:
+    chosen = runtime.choose_place(shape_of(open_source(path)), "cuda")
+    policy = _open(path, workspace, replace(chosen, weights=weights or chosen.weights, graphs=recorded))
     print(f"{policy.place.weights}, steps {'recorded' if recorded else 'computed'}: {policy.place.reason}")
     for answers, tokens in SHAPES:
         samples: list[Sequence[Sample]] = []
@@ -85,7 +85,7 @@ def card(path: str, gigabytes: str) -> None:
         vars(module)["free_memory"] = free
     with tempfile.TemporaryDirectory() as workspace:
         try:
-            policy = _open(Path(path), Path(workspace), "cuda")
+            policy = _open(Path(path), Path(workspace))
         except ModelError as error:
             print(f"{gigabytes} GB: {error.message}; {error.remedy}")
             return

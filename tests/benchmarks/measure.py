@@ -30,17 +30,15 @@ def _version(name: str) -> str:
         return ""
 
 
-def seconds(work: Callable[[], object]) -> float:
-    begin = time.perf_counter()
+def seconds(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    begin = clock()
     work()
-    return time.perf_counter() - begin
+    return clock() - begin
 
 
 def processor_seconds(work: Callable[[], object]) -> float:
     """Processor time of one call, of all threads: other programs take little part in it."""
-    begin = time.process_time()
-    work()
-    return time.process_time() - begin
+    return seconds(work, time.process_time)
 
 
 class Gauge:

@@ -95,18 +95,15 @@ def _products(header: GgufHeader, number_format: str) -> Callable[[], float]:
 
 
 def _loop(llama: Any, texts: list[list[int]]) -> Callable[[], float]:
+    def tokens_of(text: list[int]) -> int:
+        made = llama.create_completion(text, max_tokens=TOKENS, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+        return int(made["usage"]["completion_tokens"])
+
     def work() -> float:
-        tokens = 0
-
-        def complete() -> None:
-            nonlocal tokens
-            # One answer to each question: a loop's rate does not depend on how many there are.
-            for text in texts:
-                made = llama.create_completion(text, max_tokens=TOKENS, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
-                tokens += made["usage"]["completion_tokens"]
-
-        elapsed = seconds(complete)
-        return tokens / elapsed
+        made: list[int] = []
+        # One answer to each question: a loop's rate does not depend on how many there are.
+        elapsed = seconds(lambda: made.extend(map(tokens_of, texts)))
+        return sum(made) / elapsed
 
     return work
 
@@ -120,14 +117,14 @@ def _generate(model: Any, texts: list[list[int]], end: int) -> Callable[[], floa
     options = {"max_new_tokens": TOKENS, "do_sample": True, "top_k": 0, "pad_token_id": end, "eos_token_id": end}
 
     def work() -> float:
+        made: list[Any] = []
         torch.manual_seed(0)
         with torch.no_grad():
             tokens, attended = torch.tensor(rows), torch.tensor(mask)
-            begin = seconds(lambda: made.append(model.generate(tokens, attention_mask=attended, **options)))
-        new = made.pop()[:, width:]
+            elapsed = seconds(lambda: made.append(model.generate(tokens, attention_mask=attended, **options)))
+        new = made[0][:, width:]
         # A row that has ended is padded with the end token: its first one counts.
         ended = (new == end).int().cumsum(1)
-        return int((ended <= 1).sum() - ((ended == 1) & (new != end)).sum()) / begin
+        return int((ended <= 1).sum() - ((ended == 1) & (new != end)).sum()) / elapsed
 
-    made: list[Any] = []
     return work

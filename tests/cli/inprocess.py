@@ -33,9 +33,10 @@ class Invoke:
         self._monkeypatch = monkeypatch
         self._capsys = capsys
 
-    def __call__(self, *arguments: str | Path, typed: str = "") -> Result:
+    def __call__(self, *arguments: str | Path, typed: str | None = "") -> Result:
+        """Without an input, as Python starts where stdin is closed, `typed` is None."""
         self._monkeypatch.setattr(sys, "argv", ["sapo", *map(str, arguments)])
-        self._monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
+        self._monkeypatch.setattr(sys, "stdin", None if typed is None else io.StringIO(typed))
         self._capsys.readouterr()
         with pytest.raises(SystemExit) as end:
             main()

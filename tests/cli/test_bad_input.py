@@ -72,13 +72,9 @@ def use(request: pytest.FixtureRequest, sapo: Command, tmp_path: Path) -> Callab
     return partial(sapo, request.param, *more)
 
 
-@pytest.mark.parametrize("size", [None, 0, 500, -1])
-def test_a_model_that_is_a_directory_or_cut_off(sapo: Command, model: Path, tmp_path: Path, size: int | None) -> None:
+def test_a_model_that_is_cut_off(sapo: Command, model: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.gguf"
-    if size is None:
-        broken.mkdir()
-    else:
-        broken.write_bytes(model.read_bytes()[:size])
+    broken.write_bytes(model.read_bytes()[:500])
     assert_refused(sapo("run", "--home", tmp_path / "home", "--model", broken), 1, "broken.gguf")
 
 
@@ -114,15 +110,12 @@ def test_no_adapter_and_no_model(use: Callable[..., Result], home: Path, model: 
     assert_refused(use(*fresh, "--adapter", tmp_path), 1, "holds no adapter", "checkpoint")
 
 
-@pytest.mark.parametrize(("name", "content"), [
-    ("adapter_config.json", b"{}"), ("adapter_config.json", b"\xff" * 100), ("adapter_model.safetensors", b""),
-    ("adapter_model.safetensors", b"\xff" * 100),
-])  # fmt: skip
-def test_a_damaged_adapter(use: Callable[..., Result], model: Path, home: Path, name: str, content: bytes) -> None:
+@pytest.mark.parametrize("name", ["adapter_config.json", "adapter_model.safetensors"])
+def test_a_damaged_adapter(use: Callable[..., Result], model: Path, home: Path, name: str) -> None:
     adapter = home / "state" / "runs" / "first" / "checkpoints" / "round-000005"
     # Its digests would tell before anything is read.
     (adapter / "checkpoint.json").unlink()
-    (adapter / name).write_bytes(content)
+    (adapter / name).write_bytes(b"\xff" * 100)
     result = use("--home", home, "--model", model, "--adapter", adapter)
     assert result.code == 1 and "Traceback" not in result.err, result.err
     assert result.err.splitlines()[-1].startswith("sapo: ")
@@ -137,10 +130,9 @@ def test_a_home_that_cannot_be_made(sapo: Command, model: Path, tmp_path: Path, 
 
 def test_an_export_that_cannot_be_written(sapo: Command, home: Path, model: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    for form in ("peft", "gguf"):
-        for target in (tmp_path / "file", tmp_path / "file" / "below"):
-            result = sapo("export", target, "--to", form, "--home", home, "--model", model)
-            assert_refused(result, 1, "can't write", str(tmp_path / "file"))
+    for form, target in (("peft", tmp_path / "file"), ("gguf", tmp_path / "file" / "below")):
+        result = sapo("export", target, "--to", form, "--home", home, "--model", model)
+        assert_refused(result, 1, "can't write", str(tmp_path / "file"))
 
 
 def test_the_extra_of_the_page_is_named(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

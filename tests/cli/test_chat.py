@@ -217,8 +217,6 @@ def test_a_failed_load_has_a_remedy(open_chat: Callable[..., ChatProcess], other
         closed.open(lambda text: None)
     for options, message in (
         (("--adapter", tmp_path), "holds no adapter; give the directory"),
-        (("--set", f"model={other_model}"), "model is given twice"),
-        (("--set", "rank=none"), "rank = 'none'"),
         (("--model", other_model), "was made with another model; give the one"),
     ):
         with pytest.raises(SapoError, match=message):

@@ -98,8 +98,9 @@ def test_yes_is_recorded_and_not_asked_again(workspace: Opening, monkeypatch: py
 
 
 def test_start_at_login_is_offered_and_done_only_after_a_yes(
-    workspace: Opening, commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    workspace: Opening, commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     unit = tmp_path / "config" / "systemd" / "user" / "sapo-edge.service"
     for flags in ({"rounds": 3}, {"network": "solo"}):
         offer_start_at_login(workspace(**flags))
@@ -114,6 +115,7 @@ def test_start_at_login_is_offered_and_done_only_after_a_yes(
     again = on_terminal(monkeypatch, "y\n")
     offer_start_at_login(workspace())
     assert again.getvalue() == "", "it is there"
+    assert capsys.readouterr().out == "", "stdout has events alone"
 
 
 @pytest.mark.parametrize("typed", ["", "\n", "n\n", "no\n", "x\n", "yesterday\n"])

@@ -90,6 +90,7 @@ def test_the_card_has_figures_and_nothing_from_here(mine: Hub, invoke: Invoke, h
     texts = [path.read_bytes() for path in place.iterdir() if path.suffix != ".gguf"]
     assert not any(str(path).encode() in text for text in texts for path in (home, tmp_path, Path(report["adapter"])))
     assert not any(b"/pytest-" in text for text in texts), "a path of this machine"
+    invoke("config", "set", "manifest", "gone.toml", "--home", home).ok()
     other = Path(report["adapter"]).with_name("round-000004")
     again = invoke("push", NAME, "--home", home, "--adapter", other, "--dry-run", tmp_path / "other")
     assert again.code == 0 and "\nNot measured.\n" in (tmp_path / "other" / "README.md").read_text()
@@ -248,8 +249,13 @@ def test_a_model_is_pulled_listed_shown_and_removed(hub: Hub, invoke: Invoke, tm
     assert any(row.endswith(f"  {FILE}") and " yes " in row for row in table)
     shown = invoke("models", "show", FILE, *home).out
     assert path in shown and "architecture llama" in shown and "context      2048 tokens" in shown
-    refused = invoke("models", "remove", FILE, typed="n\n")
-    assert refused.code == 0 and "nothing was removed" in refused.err and Path(path).exists()
+    # A manifest that is gone is no reason to list nothing, or to call a download failed.
+    invoke("config", "set", "manifest", "gone.toml", *home).ok()
+    for words in (("list",), ("show", FILE), ("pull", FILE)):
+        assert "tiny-Q8_0.gguf" in invoke("models", *words, *home).ok().out
+    for typed in ("n\n", None):
+        refused = invoke("models", "remove", FILE, typed=typed)
+        assert refused.code == 0 and "nothing was removed" in refused.err and Path(path).exists()
     assert invoke("models", "remove", FILE, "--yes").err.startswith(f"removed {FILE}: ") and not Path(path).exists()
     assert FILE not in invoke("models", "list", *home).out
 

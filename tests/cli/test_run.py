@@ -15,10 +15,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import trio
 
 from sapo_edge import events
 from sapo_edge.care.stop import Stop
 from sapo_edge.config.settings import Settings
+from sapo_edge.library import signals
 from sapo_edge.library.session import open_transport
 from sapo_edge.library.signals import StopSignals
 from sapo_edge.library.workspace import Workspace
@@ -255,6 +257,19 @@ def test_a_closed_terminal_does_not_keep_a_signal_from_stopping_the_node() -> No
     stop = Stop()
     StopSignals(stop, fail)(HUP, None)
     assert stop.finish.is_set()
+
+
+def test_a_closed_terminal_does_not_keep_a_signal_from_ending_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_text: str) -> None:
+        raise OSError
+
+    async def wait() -> None:
+        signal.raise_signal(TERM)
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(signals, "narrate", fail)
+    with pytest.raises(KeyboardInterrupt):
+        trio.run(signals.until_signal, wait, "ending")
 
 
 IGNORING = """

@@ -12,8 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from sapo_edge.cli import log_files
-from sapo_edge.cli.log_files import parse_since
+from sapo_edge.cli.logs import parse_since, records
 from sapo_edge.cli.start import _options
 from sapo_edge.control.client import ControlClient, connect, node_runs
 from sapo_edge.errors import ConfigError
@@ -123,8 +122,8 @@ def test_following_goes_on_into_the_next_file(log: Path, monkeypatch: pytest.Mon
         with paths.log.open("a") as file:
             file.write(log_line(f"step {step}", LAST.time + step) + "\n")
 
-    monkeypatch.setattr("sapo_edge.cli.log_files.time.sleep", add)
-    seen = log_files.records(paths, lines=1, since=0.0, level="info", follow=True)
+    monkeypatch.setattr("sapo_edge.cli.logs.time.sleep", add)
+    seen = records(paths, lines=1, since=0.0, level="info", follow=True)
     assert [next(seen).text for _ in range(4)] == ["last \\x1b[2J", "step 0", "step 1", "step 2"]
 
 

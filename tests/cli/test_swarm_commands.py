@@ -44,7 +44,9 @@ def test_an_invite_leads_from_one_home_to_another(invoke: Invoke, tmp_path: Path
     assert record["v"] == 1 and record["joined"] and key not in shown.out
     assert record["swarm"]["addresses"] == [HERE] and not record["swarm"]["manifest_known"]
     assert key in told.out and key not in made.out + joined.out + made.err + joined.err
+    invoke("config", "set", "manifest", "gone.toml", "--home", two).ok()
     left = invoke("swarm", "leave", "--home", two)
+    invoke("config", "set", "manifest", "--home", two).ok()
     assert left.out == "left own-sums\n" and "its key is removed" in left.err
     assert "works alone" in invoke("swarm", "show", "--home", two).out
     assert_refused(invoke("swarm", "leave", "--home", two), 1, "in no swarm already")
@@ -102,8 +104,7 @@ def test_an_invite_can_be_pasted_in_pieces(invoke: Invoke, tmp_path: Path) -> No
     text = Swarm.of(STARTER, (HERE,)).to_line()
     assert invoke("swarm", "join", "--home", tmp_path, typed=f"{text[:80]}\n{text[80:]}\nmore\n").code == 0
     assert_refused(invoke("swarm", "join", "--home", tmp_path, typed="\n"), 2, "no invite is given; paste")
-    for wrong, part in ((text[:-1], "cut off"), (text.replace("starter", "stater"), "checksum is wrong")):
-        assert_refused(invoke("swarm", "join", wrong, "--home", tmp_path), 2, part, "ask for the line again")
+    assert_refused(invoke("swarm", "join", text[:-1], "--home", tmp_path), 2, "cut off", "ask for the line again")
 
 
 def test_checkpoints_of_another_manifest_are_kept(invoke: Invoke, tmp_path: Path) -> None:

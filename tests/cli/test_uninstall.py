@@ -204,9 +204,8 @@ def test_no_restore_fails_halfway(invoke: Invoke, home: Path, tmp_path: Path, mo
         assert_refused(invoke("identity", "restore", file, *force), 1, "another node", "sapo stop")
     assert_refused(invoke("identity", "restore", tmp_path / "none", *force), 1, "can't read the backup")
     good = file.read_bytes()
-    for data, part in ((b"x" * 10**6, "not a backup"), (good[:-1], "cut off")):
-        file.write_bytes(data)
-        assert_refused(invoke("identity", "restore", file, *force), 1, part)
+    file.write_bytes(good[:-1])
+    assert_refused(invoke("identity", "restore", file, *force), 1, "cut off")
     file.write_bytes(good)
     monkeypatch.setenv("SAPO_EDGE_PASSPHRASE", "something else")
     assert_refused(invoke("identity", "restore", file, *force), 1, "can't be decrypted", "check the passphrase")

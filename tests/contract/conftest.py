@@ -14,12 +14,11 @@ import pytest
 
 from sapo_edge.policy import LoraSettings, Policy
 from tests.directories import reference_for
-from tests.models import SHAPES, Models, ReferenceModel, opening
+from tests.models import RANK, SHAPES, Models, ReferenceModel, opening
 from tests.unit.backends.conftest import models
 
 __all__ = ["models"]
 
-RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
 Reference = Callable[[str], ReferenceModel]
 MakePolicy = Callable[..., Policy]
 

@@ -16,9 +16,9 @@ from safetensors.numpy import load_file
 
 from sapo_edge.errors import CheckpointError, ModelError
 from sapo_edge.policy import LoraSettings, Policy, TrainingGroup, UpdateSettings
-from tests.contract.conftest import RANK, Backend, MakePolicy
+from tests.contract.conftest import Backend, MakePolicy
 from tests.contract.training import PROMPT, STRONG, assert_identical, edit, own_group, saved
-from tests.models import SHAPES, make_tensors, question, write_model
+from tests.models import RANK, SHAPES, make_tensors, question, write_model
 
 ADAPTER = "adapter_model.safetensors"
 OPTIMIZER = "optimizer.safetensors"

@@ -15,13 +15,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from sapo_edge.policy import ExternalRule, Policy, TrainingAnswer, TrainingGroup, UpdateSettings
-from tests.contract.conftest import RANK, MakePolicy, Reference
+from tests.contract.conftest import MakePolicy, Reference
 from tests.contract.formula import Gradients, distance, expected
 from tests.contract.training import assert_as_reference, limit_packs, own_group, saved
 from tests.directories import SHAPES as DIRECTORIES
 from tests.directories import reference as reference_of
 from tests.directories import write_directory
-from tests.models import SHAPES, opening, question
+from tests.models import RANK, SHAPES, opening, question
 
 SETTINGS = UpdateSettings(learning_rate=1e-2, warmup=1, temperature=0.8, max_gradient_norm=1e9)
 RULE = ExternalRule(slack=0.5, patience=1.5, negative_floor=0.5)

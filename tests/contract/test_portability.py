@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.policy import Policy, TrainingGroup, UpdateSettings
-from tests.contract.conftest import RANK, Backend, MakePolicy
+from tests.contract.conftest import Backend, MakePolicy
 from tests.contract.formula import Gradients, distance
 from tests.contract.test_policy_files import OTHER, training_set
 from tests.contract.training import PROMPT, STRONG, assert_identical, assert_same_up_to_noise, saved
-from tests.models import Models, opening
+from tests.models import RANK, Models, opening
 
 SETTINGS = UpdateSettings(learning_rate=1e-3, warmup=1)
 

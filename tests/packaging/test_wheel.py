@@ -37,8 +37,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sdist(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    (file,) = load_script("wheels").build_sdist(tmp_path_factory.mktemp("sdist"), tree)
-    return Path(file)
+    return Path(load_script("wheels").build_sdist(tmp_path_factory.mktemp("sdist"), tree))
 
 
 def build(source: Path, directory: Path) -> Path:

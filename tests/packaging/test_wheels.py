@@ -117,7 +117,7 @@ def test_llama_cpp_is_compiled_for_another_machine_with_its_compiler(
     """That what comes of it runs there is shown by `python -m tests.debian --architecture arm64`."""
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SystemExit, match=r"there is no aarch64-linux-gnu-gcc: apt-get install g\+\+-aarch64-linux-gnu"):
-        list(wheels.cross(tmp_path, "aarch64"))
+        list(wheels.native(tmp_path, "aarch64"))
     for tool in ("gcc", "g++"):
         (tmp_path / f"aarch64-linux-gnu-{tool}").touch(0o755)
     monkeypatch.setenv("CMAKE_ARGS", "-DGGML_CPU_ARM_ARCH=armv8.2-a+dotprod")
@@ -131,7 +131,7 @@ def test_llama_cpp_is_compiled_for_another_machine_with_its_compiler(
 
     monkeypatch.setattr(wheels.subprocess, "run", pip)
     made = tmp_path / "llama_cpp_python-1+sapo.native-py3-none-linux_aarch64.whl"
-    assert list(wheels.cross(tmp_path, "aarch64")) == [made] and made.exists()
+    assert list(wheels.native(tmp_path, "aarch64")) == [made] and made.exists()
     ((command, environment),) = called
     assert "--no-cache-dir" in command and command[-1].startswith("llama-cpp-python==")
     assert environment["_PYTHON_HOST_PLATFORM"] == "linux-aarch64"

@@ -18,9 +18,9 @@ TIMEOUT = 30
 _SERVE = """
 import sys
 from pathlib import Path
-from sapo_edge.cli.web.serve import serve_app
-home, *command = sys.argv[1:]
-serve_app(Path(home), port=0, command=command)
+from sapo_edge.cli.web import serve
+home, *serve.COMMAND = sys.argv[1:]
+serve.web(0, Path(home))
 """
 STUB = """
 import json, os, subprocess, sys, time

@@ -176,13 +176,15 @@ class Engine:
             try:
                 self._answer(batch)
             except Exception as error:  # noqa: BLE001 - a library's fault fails this batch, is told, and the next follows
-                self._fail(batch, ENDS if self._closed else self._explained(error, batch[0].question.schema))
+                # Some bounds of schemas show only when one is obeyed.
+                parameter = "" if batch[0].question.schema is None else "response_format"
+                self._fail(batch, ENDS if self._closed else self._explained(error, parameter))
         self._fail(self._waiting, ENDS)
 
-    def _explained(self, error: Exception, schema: str | None = None) -> ApiError:
-        if isinstance(error, ModelError) and schema is not None:
-            # Some bounds of schemas show only when one is obeyed.
-            return ApiError(str(error), parameter="response_format")
+    def _explained(self, error: Exception, parameter: str) -> ApiError:
+        """An error in words; one of the model is by the `parameter` of the request, if there is one."""
+        if isinstance(error, ModelError) and parameter:
+            return ApiError(str(error), parameter=parameter)
         if isinstance(error, CheckpointError):
             return ApiError(str(error), 503, "model")
         if isinstance(error, SapoError):
@@ -228,11 +230,8 @@ class Engine:
             return
         try:
             room = self._policy.room(pending.prompt)
-        except ModelError as error:
-            pending.fail(ApiError(str(error), parameter="messages"))
-            return
         except Exception as error:  # noqa: BLE001 - as of a batch; without it the thread would end
-            pending.fail(self._explained(error))
+            pending.fail(self._explained(error, "messages"))
             return
         length = self._policy.context - room
         if room < 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ from sapo_edge.tui.node.machine import Load, LoadMeter
 
 if TYPE_CHECKING:
     from sapo_edge.control.runs import RunView
-    from sapo_edge.experiment.watch import ExperimentView
+    from sapo_edge.experiment.watch import ExperimentView, ExperimentWatch
 
 YIELD_PERCENT = 70
 """Value of the setting `busy` for a user who wants the node to yield to other programs."""
@@ -49,25 +50,19 @@ class ProgramLauncher:
 
     def __init__(self, home: Path | None = None) -> None:
         self._home = home
-        self._paths = Paths.default(home)
-        self._background = Background(self._paths, home)
+        self.paths = Paths.default(home)
+        self._background = Background(self.paths, home)
         self._meter = LoadMeter()
         # Of the last `news`: another command may choose another run meanwhile.
         self._shown: RunPaths | None = None
-        # Loaded only if somebody watches an experiment.
-        self._watch: object = None
-
-    @property
-    def paths(self) -> Paths:
-        return self._paths
 
     def consented(self) -> bool:
-        agreed = agreed_to_share(self._paths.consent)
+        agreed = agreed_to_share(self.paths.consent)
         # Who agreed to work alone is asked again after changing that outside the app.
         if agreed or (agreed is False and self._works_alone()):
             return True
         try:
-            return lock_holder(self._paths.lock) is not None
+            return lock_holder(self.paths.lock) is not None
         except SapoError:
             return False
 
@@ -128,16 +123,16 @@ class ProgramLauncher:
             if sources[name].startswith("environment "):
                 variable = sources[name].removeprefix("environment ")
                 raise ConfigError(f"{name} is set by the environment variable {variable}", "unset it, then try again")
-        self._paths.create()
-        swarms = self._paths.state / "swarms.json"
-        with _restored_on_failure(self._paths.config_file, swarms, self._paths.consent):
+        self.paths.create()
+        swarms = self.paths.state / "swarms.json"
+        with _restored_on_failure(self.paths.config_file, swarms, self.paths.consent):
             for name, value in settings.items():
-                set_value(self._paths.config_file, name, value)
+                set_value(self.paths.config_file, name, value)
             if consent.network == "invite":
                 from sapo_edge.library.joining import join
                 from sapo_edge.swarm.joining.membership import Membership
 
-                join(self._paths, Membership(self._paths.state), consent.invite)
+                join(self.paths, Membership(self.paths.state), consent.invite)
             elif consent.network == "swarm":
                 self._join_open_swarm()
             choices = self.choices()
@@ -146,7 +141,7 @@ class ProgramLauncher:
                 "network": "invite" if choices.network == "joined" else choices.network, "threads": choices.threads,
                 "mains_only": choices.mains_only, "yield_to_others": choices.yield_to_others,
             }  # fmt: skip
-            write_consent(self._paths.consent, "first screen", agreed)
+            write_consent(self.paths.consent, "first screen", agreed)
 
     def start(self) -> None:
         self._background.start()
@@ -174,9 +169,9 @@ class ProgramLauncher:
             return SETTINGS[name].default
 
     def set(self, name: str, value: str | None) -> None:
-        set_value(self._paths.config_file, name, None if value is None else storable(name, value))
-        if name == "network" and value != "solo" and agreed_to_share(self._paths.consent) is False:
-            write_consent(self._paths.consent, "terminal app", {"network": "swarm"})
+        set_value(self.paths.config_file, name, None if value is None else storable(name, value))
+        if name == "network" and value != "solo" and agreed_to_share(self.paths.consent) is False:
+            write_consent(self.paths.consent, "terminal app", {"network": "swarm"})
 
     def chat(self) -> Chat:
         from sapo_edge.cli.terminal.processes import ChatProcess
@@ -204,14 +199,14 @@ class ProgramLauncher:
     def outcome(self) -> Outcome:
         from sapo_edge.control.run_report import read_run_report
 
-        name = self._paths.run_name
-        return Outcome(read_run_report(self._paths, name), self.history(name))
+        name = self.paths.run_name
+        return Outcome(read_run_report(self.paths, name), self.history(name))
 
     def news(self) -> str:
         from sapo_edge.control.run_report import read_news
         from sapo_edge.state.runs import read_looked, write_looked
 
-        self._shown = self._paths.run
+        self._shown = self.paths.run
         # The round that the sentence is about: what is finished from now on was not shown yet.
         round, news = read_news(self._shown.journal, read_looked(self._shown))
         write_looked(self._shown, round)
@@ -226,25 +221,27 @@ class ProgramLauncher:
     def runs(self) -> Sequence[RunView]:
         from sapo_edge.control.runs import read_runs
 
-        return read_runs(self._paths)
+        return read_runs(self.paths)
 
     def history(self, run: str = "", rounds: tuple[int, int] | None = None) -> Mapping[str, Any]:
         from sapo_edge.control.journal_view import JournalReader
 
-        journal = self._paths.run_of(run or self._paths.run_name).journal
+        journal = self.paths.run_of(run or self.paths.run_name).journal
         return JournalReader(journal).history(MAX_POINTS, rounds) if journal.exists() else {}
 
-    def experiment(self, directory: Path) -> ExperimentView:
+    @cached_property
+    def _watch(self) -> ExperimentWatch:
         from sapo_edge.experiment.watch import ExperimentWatch
 
-        if not isinstance(self._watch, ExperimentWatch):
-            self._watch = ExperimentWatch()
+        return ExperimentWatch()
+
+    def experiment(self, directory: Path) -> ExperimentView:
         return self._watch.look(directory)
 
     def load(self, pid: int) -> Load:
         try:
             # A node takes the lock before it loads the model, which is what takes long.
-            return self._meter.look(pid or lock_holder(self._paths.lock) or 0)
+            return self._meter.look(pid or lock_holder(self.paths.lock) or 0)
         except SapoError:
             return Load()
 

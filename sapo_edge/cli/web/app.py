@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import NoReturn
 
 from textual.drivers.web_driver import WebDriver
 from textual.events import Resize
@@ -13,6 +12,7 @@ from textual.message import Message
 from textual.messages import ExitApp
 
 from sapo_edge.cli.ending import run_to_end
+from sapo_edge.cli.entry import show_app
 
 
 class Driver(WebDriver):
@@ -42,12 +42,5 @@ class Driver(WebDriver):
         asyncio.run_coroutine_threadsafe(self._app._post_message(message), self._loop)
 
 
-def main() -> NoReturn:
-    """Show the app of the home in the environment until it is quit."""
-    from sapo_edge.cli.terminal.app import run_app
-
-    sys.exit(run_to_end(lambda: run_app(None)))
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(run_to_end(show_app))

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import socket
-from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -31,17 +29,6 @@ Port = Annotated[int, typer.Option(min=0, max=65535, help="TCP port on 127.0.0.1
 
 def web(port: Port = DEFAULT_PORT, home: Home = None) -> None:
     """Show the terminal app in a browser on this machine; print the address to open. Ctrl-C ends it, not the node."""
-    serve_app(home, port=port)
-
-
-def serve(port: Port = DEFAULT_PORT, home: Home = None) -> None:
-    """The earlier name of `sapo web`."""
-    narrate("`sapo serve` is called `sapo web` now: it shows the terminal app in a browser, and serves no model")
-    web(port, home)
-
-
-def serve_app(home: Path | None, *, port: int = DEFAULT_PORT, command: Sequence[str] = COMMAND) -> None:
-    """Serve the page in the foreground until Ctrl-C or SIGTERM, and print its address on stdout."""
     try:
         from sapo_edge.cli.web.server import PageServer
     except ModuleNotFoundError as error:
@@ -55,10 +42,21 @@ def serve_app(home: Path | None, *, port: int = DEFAULT_PORT, command: Sequence[
     paths.check()
     environment = {} if home is None else {HOME_VARIABLE: str(paths.home)}
     with _listen(port) as listening:
-        server = PageServer(command, environment)
-        _print_address(server.token, listening.getsockname()[1])
+        server = PageServer(COMMAND, environment)
+        bound = listening.getsockname()[1]
+        print(f"http://{HOST}:{bound}/{server.token}/", flush=True)
+        narrate(
+            "open this address in a browser on this machine; whoever has it controls the node. Ctrl-C ends it\n"
+            f"from another machine: ssh -L {bound}:{HOST}:{bound} THIS-MACHINE, then open the same address there"
+        )
         with contextlib.redirect_stdout(_Narration()):
             asyncio.run(_serve(server, listening))
+
+
+def serve(port: Port = DEFAULT_PORT, home: Home = None) -> None:
+    """The earlier name of `sapo web`."""
+    narrate("`sapo serve` is called `sapo web` now: it shows the terminal app in a browser, and serves no model")
+    web(port, home)
 
 
 def _listen(port: int) -> socket.socket:
@@ -82,14 +80,6 @@ async def _serve(server: PageServer, listening: socket.socket) -> None:
         narrate("closing the pages; the node keeps running")
     finally:
         await runner.cleanup()
-
-
-def _print_address(token: str, port: int) -> None:
-    print(f"http://{HOST}:{port}/{token}/", flush=True)
-    narrate(
-        "open this address in a browser on this machine; whoever has it controls the node. Ctrl-C ends it\n"
-        f"from another machine: ssh -L {port}:{HOST}:{port} THIS-MACHINE, then open the same address there"
-    )
 
 
 class _Narration(io.TextIOBase):

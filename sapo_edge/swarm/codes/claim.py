@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sapo_edge.swarm.codes.code import MAX_NUMBER
-from sapo_edge.swarm.codes.handover import MAX_SEALED_BYTES
 from sapo_edge.swarm.wire.codec import VERSION, WireError, decode, encode, get_integer, get_text
 from sapo_edge.swarm.wire.rejection import Rejection
 
 PROTOCOL = "/sapo-edge/code/1.0.0"
 MAX_CLAIM_BYTES = 256
 """Largest claim or answer."""
-MAX_PASSED_BYTES = MAX_SEALED_BYTES
-"""Largest message that a meeting place passes on."""
 PASSED = 4
 """Messages that a meeting place passes on, the inviter's and the joiner's in turn."""
 

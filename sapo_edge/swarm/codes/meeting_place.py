@@ -23,7 +23,6 @@ from sapo_edge.swarm.addresses import holder
 from sapo_edge.swarm.bucket import Buckets, TokenBucket
 from sapo_edge.swarm.codes.claim import (
     MAX_CLAIM_BYTES,
-    MAX_PASSED_BYTES,
     PASSED,
     PROTOCOL,
     Answer,
@@ -33,6 +32,7 @@ from sapo_edge.swarm.codes.claim import (
     encode_answer,
     encode_claim,
 )
+from sapo_edge.swarm.codes.handover import MAX_SEALED_BYTES
 from sapo_edge.swarm.finding.circuit import FAILED
 from sapo_edge.swarm.host.hardening import ENDED, end_quietly, quietly
 from sapo_edge.swarm.host.requests import RequestError, read_frame, write_frame
@@ -183,7 +183,7 @@ class MeetingPlace:
                 for end in ends:
                     await write_frame(end, encode_answer(Answer.PAIRED))
                 for turn in range(PASSED):
-                    message = await read_frame(ends[turn % 2], MAX_PASSED_BYTES)
+                    message = await read_frame(ends[turn % 2], MAX_SEALED_BYTES)
                     await write_frame(ends[1 - turn % 2], message)
             self._tally.count("codes passed on")
         finally:

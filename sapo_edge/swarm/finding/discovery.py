@@ -6,7 +6,7 @@ import functools
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from ipaddress import ip_address
 
 import trio
@@ -23,6 +23,7 @@ from sapo_edge.swarm.finding.outside import InboundWatch, Outside, View
 from sapo_edge.swarm.finding.peerbook import MAX_FILE_BYTES, RENDEZVOUS, Origin, PeerBook
 from sapo_edge.swarm.finding.visiting import carries
 from sapo_edge.swarm.finding.volunteers import Volunteers
+from sapo_edge.swarm.host.hardening import keep_running
 from sapo_edge.swarm.host.host import MAX_CONNECTIONS, direct_remotes, listen_port, network_of
 from sapo_edge.swarm.rendezvous.rendezvous import Place, Rendezvous, Topic, keys_at, swarms_keys
 from sapo_edge.swarm.router.mapping import Mapping
@@ -54,7 +55,10 @@ REACHED_SECONDS = 86400.0
 
 
 class Discovery:
-    """Keeps a host connected to peers of its swarm. `is_proven` says who has sent good rollouts for a while."""
+    """Keeps a host connected to peers of its swarm. `is_proven` says who has sent good rollouts for a while.
+
+    `networks` are those of this machine, looked at every `LOOK_SECONDS`.
+    """
 
     def __init__(
         self,
@@ -68,7 +72,7 @@ class Discovery:
         self._tag = self._tag_for("peers")
         self._own_id = str(host.get_id())
         self._port = listen_port(host)
-        self._networks = find_local_networks(config.listen)
+        self.networks = find_local_networks(config.listen)
         self._ask_due: dict[str, float] = {}
         self._saved = self._began = time.monotonic()
         self.outside = Outside()
@@ -76,11 +80,11 @@ class Discovery:
         self._inbound = InboundWatch(host, self.outside)
         self.book = PeerBook(self._own_id, swarm=self._tag)
         self.directory = Directory(
-            host, self._tag, lambda: self._networks, self.confirmed, self._add_member, tally,
+            host, self._tag, lambda: self.networks, self.confirmed, self._add_member, tally,
             introduces_all=config.is_volunteer,
         )  # fmt: skip
         self.dialler = Dialler(
-            host, self.book, lambda: self._networks, self.directory.is_member, self.directory.mark_dialled, tally
+            host, self.book, lambda: self.networks, self.directory.is_member, self.directory.mark_dialled, tally
         )  # fmt: skip
         swarm = bytes.fromhex(config.manifest.digest)
         members = Topic(
@@ -129,7 +133,7 @@ class Discovery:
                 if self._config.contacts:
                     parts.append(self.rendezvous.run)
                 for part in parts:
-                    nursery.start_soon(self._supervise, part)
+                    nursery.start_soon(keep_running, part, "discovery", self._tally)
         finally:
             if self.book.changed:
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 2):
@@ -154,25 +158,15 @@ class Discovery:
             return self.confirmed()
         return tuple(dict.fromkeys([direct_address(ip, self.mapping.port, self._own_id), *self.confirmed()]))
 
-    async def _supervise(self, part: Callable[[], Awaitable[None]]) -> None:
-        """Restart a part that fails: discovery must not end, nor end the host."""
-        while True:
-            try:
-                await part()
-                return
-            except Exception as error:  # noqa: BLE001 - counted, notified, restarted
-                self._tally.fault("discovery", error)
-                await trio.sleep(random.uniform(5, 10))
-
     def _needs_relay(self) -> bool:
-        return not self._networks.loopback and self.outside.reaches(4) is not True
+        return not self.networks.loopback and self.outside.reaches(4) is not True
 
     def _needs_volunteers(self) -> bool:
         """Whether nobody can dial this node, and no member or relay of its swarm carries connections to it.
 
         A node that others reach has volunteers while it is alone: who has the other version of IP can't dial it.
         """
-        if self._networks.loopback:
+        if self.networks.loopback:
             return False
         if not self._needs_relay() or self._announced_port():
             is_lonely = not self.dialler.members and time.monotonic() - self._began > LONELY_SECONDS
@@ -202,7 +196,7 @@ class Discovery:
 
     def _own_addresses(self) -> tuple[Address, ...]:
         """Public addresses at which a peer may try to reach this node, perhaps in vain."""
-        machine = [direct_address(ip, self._port, self._own_id) for ip in self._networks.addresses]
+        machine = [direct_address(ip, self._port, self._own_id) for ip in self.networks.addresses]
         public = [address for address in machine if address.ip is not None and is_public(address.ip)]
         return (*self.invited(), *public[:MAX_OWN])
 
@@ -261,7 +255,7 @@ class Discovery:
             self.book.mark_connected(address.peer_id)
 
     def _add_local(self, address: Address) -> None:
-        if self._networks.may_announce(address):
+        if self.networks.may_announce(address):
             self.book.add(address, Origin.LAN)
 
     async def _watch_networks(self) -> None:
@@ -271,8 +265,8 @@ class Discovery:
             networks = await trio.to_thread.run_sync(find_local_networks, self._config.listen)
             # Steady clocks stand still while a machine sleeps, and what routers and the DHT remember of it runs out.
             has_slept = time.time() - time.monotonic() - before > SLEPT_SECONDS
-            if networks != self._networks or has_slept:
-                self._networks = networks
+            if networks != self.networks or has_slept:
+                self.networks = networks
                 self.outside.forget()
                 self.mapping.renew_soon()
                 self.book.retry_soon()
@@ -368,7 +362,7 @@ class Discovery:
             for address in group:
                 # A relay's name, which no peer may bring up, is one that this node's owner wrote down, too.
                 is_reached = address.via == self.directory.address_of(address.via.peer_id)
-                if is_reached or self._networks.may_name(address.via, remotes):
+                if is_reached or self.networks.may_name(address.via, remotes):
                     self.book.add(address, Origin.PEER, source=peer_id)
                 else:
                     self._tally.count("addresses rejected: not allowed")

@@ -124,7 +124,8 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
         try:
             await super()._handle_hop_stream(stream)
         finally:
-            self._release(self._streams, peer)
+            # It drops those that are at zero.
+            self._streams -= Counter([peer])
             # The library leaves it open, which adds one to the peer's streams at each renewal of a reservation.
             await end_quietly(stream.reset)
 
@@ -164,7 +165,7 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
                 await super()._handle_connect(stream, msg)
             finally:
                 self._places.remove(scope)
-                self._release(self._circuits, source)
+                self._circuits -= Counter([source])
                 self._active_relays.clear()
 
     async def _is_introduced(self, peer: ID) -> bool:
@@ -215,12 +216,6 @@ class Hop(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
         reservations = self.resource_manager._reservations
         for peer in [peer for peer in reservations if not self.host.get_network().get_connections(peer)]:
             del reservations[peer]
-
-    @staticmethod
-    def _release(counter: Counter[ID], peer: ID) -> None:
-        counter[peer] -= 1
-        if counter[peer] <= 0:
-            del counter[peer]
 
 
 def _remote_host(stream: INetStream) -> str:

@@ -22,9 +22,7 @@ from sapo_edge.swarm.addresses import is_public, neighbourhood
 from sapo_edge.swarm.finding.circuit import is_relayed
 
 AGREE = 2
-"""Networks that must agree."""
 VALID_SECONDS = 900.0
-"""Seconds for which a report is valid."""
 MAX_VOICES = 64
 """Most networks that are remembered, the newest."""
 

@@ -121,7 +121,7 @@ class Volunteers:
             is_left = held.place not in best and (best or not is_needed)
             if is_left and not circuits_through(self._host, peer_id):
                 del self._held[peer_id]
-                disconnect(self._host, ID.from_string(peer_id))
+                disconnect(self._host, peer_id)
 
     def _best(self, *others: Place) -> list[Place]:
         """The first of the volunteers that give a place or are new, and of other addresses.

@@ -272,18 +272,10 @@ class Gossip(Pubsub):  # type: ignore[misc] # libp2p is not followed
                 contain_tasks(self, "gossip", nursery, self.tally)
                 await self.wait_until_ready()
                 on_disconnect(self.host, self.move_stream)
-                await self.join()
+                await self.subscribe(self.topic)
                 yield
         finally:
             self.seen_messages._stop_event.set()
-
-    async def join(self) -> None:
-        """Subscribe: neighbours send the topic's messages."""
-        await self.subscribe(self.topic)
-
-    async def leave(self) -> None:
-        """Unsubscribe: neighbours stop sending. Publishing still works."""
-        await self.unsubscribe(self.topic)
 
     @property
     def joined(self) -> bool:

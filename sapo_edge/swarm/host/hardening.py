@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import random
 import struct
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -209,6 +210,17 @@ class SafeYamux(_Attributes, Yamux):  # type: ignore[misc] # libp2p is not follo
         return bool(self.event_shutting_down.is_set())
 
 
+async def keep_running(part: Callable[[], Awaitable[None]], place: str, tally: Tally) -> None:
+    """Run a part until it ends, again after each failure, which is counted and notified: it must not end the host."""
+    while True:
+        try:
+            await part()
+            return
+        except Exception as error:  # noqa: BLE001 - the boundary of a part of the host
+            tally.fault(place, error)
+            await trio.sleep(random.uniform(5, 10))
+
+
 def _count(error: Exception, tally: Tally, ended: str, place: str) -> None:
     """Count the error of a connection or stream that ended as `ended`, and any other as a fault of `place`."""
     if isinstance(innermost(error), ENDED):
@@ -326,9 +338,9 @@ def contain_tasks(service: Any, place: str, nursery: trio.Nursery, tally: Tally)
     manager.run_task = run_task
 
 
-def disconnect(host: IHost, peer_id: ID) -> None:
+def disconnect(host: IHost, peer_id: str) -> None:
     """Close a peer's sockets immediately. An orderly end would wait for a peer that reads nothing."""
-    for connection in host.get_network().get_connections(peer_id):
+    for connection in host.get_network().get_connections(ID.from_string(peer_id)):
         abort = getattr(connection.muxed_conn, "abort", None)
         if abort is not None:
             abort()

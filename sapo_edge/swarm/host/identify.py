@@ -23,7 +23,6 @@ from sapo_edge.swarm.host.hardening import end_quietly, on_disconnect
 from sapo_edge.swarm.tally import Tally
 
 MAX_IDENTIFY_BYTES = 8 * 1024
-"""Largest answer that is read."""
 MAX_PROTOCOLS = 32
 """Most protocols of a peer that are kept; the first ones."""
 MAX_ADDRESSES = 16
@@ -31,7 +30,6 @@ MAX_ADDRESSES = 16
 MAX_ADDRESS_BYTES = 300
 """Longest address that is parsed, and longest name of a protocol that is kept."""
 IDENTIFY_SECONDS = 10.0
-"""Time limit of an exchange."""
 PROTOCOL_VERSION = "1"
 """The first number of the versions in the names of our protocols."""
 ADDRESS_SECONDS = 7200

@@ -33,7 +33,6 @@ VERSION = 1
 MAX_LINE = 4096
 """Longest line, in characters."""
 MAX_ADDRESSES = 8
-"""Most addresses in an invite."""
 KEY_BYTES = 32
 """Length of a private swarm's key and of a manifest's digest."""
 PREFIX = "sapo://join/"

@@ -110,9 +110,7 @@ class Membership:
         if not path.exists():
             return None
         try:
-            with reported("read", path):
-                data = read_bounded(path, MAX_MANIFEST_BYTES)
-            return replace(verify_manifest(data, digest), store=self.kept)
+            return self._read_manifest(path)
         except (ManifestError, ValueError) as error:
             raise StateError(f"{path} is damaged", "remove it; it will be fetched from a peer again") from error
 
@@ -120,9 +118,8 @@ class Membership:
         """All stored manifests, sorted by name; damaged files are left out."""
         manifests = []
         for path in self.kept.glob("*.manifest"):
-            with contextlib.suppress(ManifestError, StateError, ValueError), reported("read", path):
-                manifest = verify_manifest(read_bounded(path, MAX_MANIFEST_BYTES), bytes.fromhex(path.stem))
-                manifests.append(replace(manifest, store=self.kept))
+            with contextlib.suppress(ManifestError, StateError, ValueError):
+                manifests.append(self._read_manifest(path))
         return sorted(manifests, key=lambda manifest: (manifest.name, manifest.digest))
 
     def keep_manifest(self, data: bytes, digest: bytes, store: Path | None = None) -> Manifest:
@@ -140,6 +137,11 @@ class Membership:
                     write_atomically(questions.path(self.kept), questions.path(store).read_bytes())
             write_atomically(path, data)
         return replace(manifest, store=self.kept)
+
+    def _read_manifest(self, path: Path) -> Manifest:
+        with reported("read", path):
+            data = read_bounded(path, MAX_MANIFEST_BYTES)
+        return replace(verify_manifest(data, bytes.fromhex(path.stem)), store=self.kept)
 
     def _read(self) -> None:
         try:

@@ -114,7 +114,7 @@ class Admission:
     ) -> None:
         self.reputation = reputation
         self._swarm, self._own = swarm, own
-        self._task_check = TaskCheck(source)
+        self.task_check = TaskCheck(source)
         self.freshness = Freshness(now, clock)
         # Each with a verified signature; empty if it is not known.
         self._seen: Recent[bytes, bytes] = Recent(REMEMBERED_DIGESTS)
@@ -154,11 +154,6 @@ class Admission:
                 return CheckResult(rejections=(Rejection.IGNORED,))
             return self._check_records(records, sender)
 
-    @property
-    def task_seconds(self) -> float:
-        """Seconds of processor time that checks of tasks took so far, beside the threads that called for them."""
-        return self._task_check.busy
-
     def check_task(self, signed: SignedRollout) -> Rejection | None:
         """Why the task of an accepted record is rejected; None if it may be trained on.
 
@@ -166,7 +161,7 @@ class Admission:
         """
         author = signed.rollout.author
         try:
-            self._task_check.run(signed.rollout)
+            self.task_check.run(signed.rollout)
         except RejectedError as error:
             self.reputation.penalize(author, WEIGHTS[error.reason] if error.is_authors_fault else 0.0)
             return error.reason

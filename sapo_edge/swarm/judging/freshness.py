@@ -21,7 +21,6 @@ from sapo_edge.recent import Recent
 from sapo_edge.rollout import Rollout
 
 MAX_AGE = 3600.0
-"""Seconds after which a rollout is too old to learn from."""
 MAX_CLOCKS = 1024
 """Authors whose clocks are remembered; they are or were neighbours."""
 CLOCK_SECONDS = 2 * MAX_AGE

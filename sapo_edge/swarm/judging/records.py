@@ -11,7 +11,6 @@ from sapo_edge.swarm.wire.messages import MAX_ROLLOUTS
 from sapo_edge.swarm.wire.record import RawRecord, read_author
 
 MAX_RECORDS = 2048
-"""Most records that are kept."""
 MAX_BYTES = 16 * 1024 * 1024
 """Most bytes of their bodies."""
 MAX_RECORDS_OF_AUTHOR = MAX_RECORDS // 4

@@ -57,13 +57,10 @@ beyond what all have in common."""
 BEYOND_ROOM = 0.01
 """Penalty for a message beyond a rate that is not that of a small swarm: its author doesn't know this node's rounds."""
 HALF_LIFE = 600.0
-"""Seconds in which half of a penalty is forgiven."""
 RATE_HALVED_BY = 5.0
-"""Penalty that halves a peer's rate."""
 IGNORE_AT = 20.0
 """Penalty at which a peer is ignored. Half of it remains afterwards."""
 FIRST_IGNORED, LONGEST_IGNORED = 60.0, 3600.0
-"""Seconds for which a peer is ignored: the first time, and at most. Each strike doubles the time."""
 STRIKE_HALF_LIFE = 3600.0
 """Seconds in which half of a peer's strikes are forgotten."""
 ESTABLISHED_AFTER, ESTABLISHED_SECONDS = 4, 300.0
@@ -72,7 +69,6 @@ ESTABLISHED_AFTER, ESTABLISHED_SECONDS = 4, 300.0
 In a swarm of thousands a node hears each author every hour or two.
 """
 MAX_ESTABLISHED_PER_SOURCE = 32
-"""Established authors that came through one source, if those are not less than half of all."""
 MAX_NEWCOMERS, MAX_ESTABLISHED, MAX_POSTPONED = 8192, 4096, 4096
 """Peers remembered of each kind, and newcomers that wait until they are heard; together some 16 MiB."""
 IGNORED_SCORE, SCORE_PER_PENALTY = -100.0, -0.2
@@ -390,7 +386,7 @@ class Reputation:
                 shelf.take(surplus)
 
     def _newcomers_budget(self, author: _Peer | None) -> Shares:
-        """The budget that a newcomer shares with all others; None for one that is not known."""
+        """The budget that a newcomer shares with all others, or in a large swarm with those that were heard, too."""
         is_large = self._room.newcomers < math.inf
         return self._heard_newcomers if is_large and author is not None and author.was_heard else self._all_newcomers
 

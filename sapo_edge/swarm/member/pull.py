@@ -163,7 +163,7 @@ class Puller:
             if digest in self._member.records:
                 continue
             want = self._wanted.setdefault(digest, _Want())
-            want.sources += [peer for peer in sources if peer not in want.sources]
+            want.sources += [peer for peer in dict.fromkeys(sources) if peer not in want.sources]
             del want.sources[MAX_SOURCES:]
             if len(self._wanted) > MAX_WANTED:
                 self._make_room()

@@ -11,7 +11,7 @@ from typing import Any
 import trio
 from libp2p.peer.id import ID
 
-from sapo_edge.swarm.addresses import direct_address, find_local_networks
+from sapo_edge.swarm.addresses import direct_address
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.codes.meeting_place import MeetingPlace
 from sapo_edge.swarm.finding.discovery import Discovery
@@ -42,8 +42,6 @@ BACKFILL_ROLLOUTS = 32
 """Rollouts that a neighbour is asked for."""
 MAINTENANCE_SECONDS = 0.5
 """Time between two checks of peers and caps, and the greatest age of a status."""
-ADDRESS_SECONDS = 5.0
-"""Time between two checks of this machine's networks."""
 TIDY_SECONDS = 30.0
 """Time between two removals of what the library remembers of absent peers."""
 
@@ -75,9 +73,6 @@ class Session:
         self._backfilled: set[str] = set()
         self._backfills = TokenBucket(1 / BACKFILL_SECONDS, BACKFILL_PEERS)
         self._tidied = trio.current_time()
-        self._addresses: tuple[str, ...] = ()
-        self._addresses_updated = -ADDRESS_SECONDS
-        self._shown_router: Router = ""
         self._scope = trio.CancelScope()
         self._token = trio.lowlevel.current_trio_token()
 
@@ -120,19 +115,13 @@ class Session:
 
     def _wake(self) -> None:
         """Send what waits; may be called from any thread."""
-
-        def wake() -> None:
-            # In the event loop, because `_publish` replaces the event.
-            self._has_outgoing.set()
-
         with contextlib.suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(wake)
+            self._token.run_sync_soon(lambda: self._has_outgoing.set())  # noqa: PLW0108 - `_publish` replaces it
 
     def _find_addresses(self) -> tuple[str, ...]:
         """Addresses at which others can dial this node, directly and through relays."""
         port, own = listen_port(self.host), self.member.config.identity.peer_id
-        networks = find_local_networks(self.member.config.listen)
-        direct = [direct_address(ip, port, own) for ip in networks.listen_addresses]
+        direct = [direct_address(ip, port, own) for ip in self._discovery.networks.listen_addresses]
         public, relayed = self._discovery.invited(), self._discovery.relays.addresses()
         return tuple(dict.fromkeys(str(address) for address in (*public, *direct, *relayed)))
 
@@ -220,7 +209,7 @@ class Session:
         return outcome, self._spent_on_checks() - begun
 
     def _spent_on_checks(self) -> float:
-        return time.thread_time() + self.member.admission.task_seconds
+        return time.thread_time() + self.member.admission.task_check.busy
 
     def _public_network(self, peer: str) -> str:
         network = network_of(self.host, peer)
@@ -248,15 +237,11 @@ class Session:
         discovery = self._discovery
         ahead = self.member.admission.freshness.clock_ahead = discovery.outside.clock_ahead
         router: Router = discovery.mapping.state if self.member.config.map_port else ""
-        # Who waits for the router's answer wants the address that follows from it.
-        if router != self._shown_router or trio.current_time() - self._addresses_updated > ADDRESS_SECONDS:
-            self._shown_router = router
-            self._addresses_updated, self._addresses = trio.current_time(), self._find_addresses()
         self.member.snapshot(
             has_peers,
             peers=self._peers(),
             paused=self._paused(),
-            addresses=self._addresses,
+            addresses=self._find_addresses(),
             reachable=discovery.outside.is_reachable,
             router=router,
             search=None if has_peers else discovery.rendezvous.search,
@@ -272,13 +257,13 @@ class Session:
                 nursery.start_soon(self.puller.recent, peer, BACKFILL_ROLLOUTS)
 
     async def _respect_download_cap(self) -> None:
-        """Leave the topic while the cap is used up: neighbours then send no messages to this node."""
+        """Leave the topic while the cap is used up: neighbours then send no messages. Publishing still works."""
         bucket = self.meter.download
         if self.gossip.joined and bucket.exhausted():
             self.tally.count("left the topic: download cap")
-            await self.gossip.leave()
+            await self.gossip.unsubscribe(self.gossip.topic)
         elif not self.gossip.joined and bucket.level() > bucket.burst / 2:
-            await self.gossip.join()
+            await self.gossip.subscribe(self.gossip.topic)
 
     def _paused(self) -> tuple[str, ...]:
         upload = ("upload",) if self.meter.upload.exhausted() else ()

@@ -99,6 +99,8 @@ def read_line(line: bytes) -> Found:
     places = [(check_text("ip", ip), check_integer("port", port, 1, 65535)) for ip, port in pairs]
     for ip, _ in places:
         neighbourhood(ip)
+        if "%" in ip:
+            raise ValueError("an address of one interface alone can't be dialled")
     trouble = fields.get("trouble", "")
     if trouble not in ("", *TROUBLES):
         raise ValueError("trouble is not known")
@@ -391,7 +393,7 @@ class Rendezvous:
         data = json.dumps({"nodes": self.nodes}).encode()
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 2):
             try:
-                await trio.to_thread.run_sync(write_atomically, self._file, data)
+                await trio.to_thread.run_sync(write_atomically, self._file, data, abandon_on_cancel=True)
             except OSError:
                 self._tally.count("rendezvous files that were not written")
 

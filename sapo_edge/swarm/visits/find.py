@@ -86,11 +86,10 @@ class SwarmFinder:
             if await open_way(self._host, address):
                 digest = OWN if known is None else bytes.fromhex(known.digest)
                 manifest = await ask_manifest(self._host, address.peer_id, digest)
-        if address is None or manifest is None or not self._has_room(manifest.digest, known):
+        if address is None or manifest is None:
+            return False
+        if known is None and manifest.digest not in self.swarms and len(self.swarms) >= MAX_SWARMS:
             return False
         self.swarms.setdefault(manifest.digest, FoundSwarm(manifest)).members[address.peer_id] = address
         self._changed()
         return True
-
-    def _has_room(self, digest: str, known: Manifest | None) -> bool:
-        return known is not None or digest in self.swarms or len(self.swarms) < MAX_SWARMS

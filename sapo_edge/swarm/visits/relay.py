@@ -1,7 +1,7 @@
 """A relay and bootstrap node: a fixed address for a community, without a model and in no swarm itself.
 
-It introduces members of a swarm to each other, and relays connections to nodes that cannot be dialled. Relayed data is
-encrypted between the two ends. Every resource that a stranger can use up is bounded here; the library bounds few.
+It introduces members of a swarm to each other, and relays connections to nodes that cannot be dialled, see
+`finding/hop.py`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import trio
-from libp2p.peer.id import ID
 
 from sapo_edge.swarm.addresses import Address, Listen, find_local_networks, host_address, is_public
 from sapo_edge.swarm.bucket import Shares
 from sapo_edge.swarm.codes.meeting_place import MeetingPlace
 from sapo_edge.swarm.finding.directory import Directory
 from sapo_edge.swarm.finding.hop import Hop, Offer
-from sapo_edge.swarm.host.hardening import disconnect
+from sapo_edge.swarm.host.hardening import disconnect, keep_running
 from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, running
 from sapo_edge.swarm.host.places import Capacity
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
-from sapo_edge.swarm.rendezvous.rendezvous import RESTART_SECONDS, Rendezvous, Topic, keys_at, volunteer_keys
+from sapo_edge.swarm.rendezvous.rendezvous import Rendezvous, Topic, keys_at, volunteer_keys
 from sapo_edge.swarm.tally import Tally
 
 MEMBERS = 1000
@@ -120,10 +119,7 @@ async def run_relay(
     host = make_host(config.identity, config.psk, meter, max_connections=2 * config.capacity.places)
     host.get_peerstore().max_peers = 2 * config.capacity.places
 
-    def blame(peer_id: str, _: str) -> None:
-        disconnect(host, ID.from_string(peer_id))
-
-    async with running(host, config.listen, config.port, meter, blame):
+    async with running(host, config.listen, config.port, meter, lambda peer_id, _: disconnect(host, peer_id)):
         port, peer_id = listen_port(host), config.identity.peer_id
         names = (*config.announce, *find_local_networks(config.listen).listen_addresses)
         own = tuple(dict.fromkeys(host_address(name, port, peer_id) for name in names))
@@ -158,11 +154,5 @@ async def _announce(config: RelayConfig, own: tuple[Address, ...], tally: Tally)
     def keys() -> list[bytes]:
         return volunteer_keys() if config.psk is None else keys_at(config.swarm, config.psk, time.time())
 
-    topic = Topic(keys, lambda: port)
-    while True:
-        try:
-            await Rendezvous(config.contacts, [topic], tally, config.dht_nodes).run()
-            return
-        except Exception as error:  # noqa: BLE001 - it must not end the relay
-            tally.fault("announcement", error)
-            await trio.sleep(RESTART_SECONDS)
+    rendezvous = Rendezvous(config.contacts, [Topic(keys, lambda: port)], tally, config.dht_nodes)
+    await keep_running(rendezvous.run, "announcement", tally)

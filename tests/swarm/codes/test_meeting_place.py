@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from trio.testing import memory_stream_pair
 
 from sapo_edge.swarm.codes import claim, meeting_place
-from sapo_edge.swarm.codes.claim import MAX_PASSED_BYTES, Answer, Claim, decode_answer, decode_claim, encode_claim
+from sapo_edge.swarm.codes.claim import Answer, Claim, decode_answer, decode_claim, encode_claim
+from sapo_edge.swarm.codes.handover import MAX_SEALED_BYTES
 from sapo_edge.swarm.codes.meeting_place import BURST, MAX_SERVED, RATE, SLOTS_OF_ONE, MeetingPlace
 from sapo_edge.swarm.host.requests import RequestError, read_frame, write_frame
 from sapo_edge.swarm.tally import Tally
@@ -88,7 +89,7 @@ async def talk(inviter: Any, joiner: Any, messages: list[bytes]) -> None:
     ends = inviter, joiner
     for turn, message in enumerate(messages):
         await write_frame(ends[turn % 2], message)
-        assert await read_frame(ends[1 - turn % 2], MAX_PASSED_BYTES) == message
+        assert await read_frame(ends[1 - turn % 2], MAX_SEALED_BYTES) == message
 
 
 @in_trio(0)
@@ -101,7 +102,7 @@ async def test_two_who_name_a_number_talk_and_nobody_else_hears() -> None:
         assert paired is Answer.PAIRED is await answer(inviter)
         third, nobody = await lab.claim(7, False)
         assert nobody is Answer.NOBODY and await third.read(1) == b""
-        await talk(inviter, joiner, [b"hello", b"x" * MAX_PASSED_BYTES, b"", b"receipt"])
+        await talk(inviter, joiner, [b"hello", b"x" * MAX_SEALED_BYTES, b"", b"receipt"])
         assert await inviter.read(1) == await joiner.read(1) == b""
         with pytest.raises(trio.TooSlowError), trio.fail_after(1):
             await other.read(1)
@@ -153,15 +154,15 @@ async def test_two_that_met_have_little_time_and_four_messages() -> None:
         inviter, joiner = await lab.pair(8)
         await talk(inviter, joiner, [b"message"] * claim.PASSED)
         with pytest.raises(RequestError):
-            await read_frame(joiner, MAX_PASSED_BYTES)
+            await read_frame(joiner, MAX_SEALED_BYTES)
 
 
-@fails_without("swarm/codes/meeting_place.py", "ends[turn % 2], MAX_PASSED_BYTES", "ends[turn % 2], 2**31")
+@fails_without("swarm/codes/meeting_place.py", "ends[turn % 2], MAX_SEALED_BYTES", "ends[turn % 2], 2**31")
 @in_trio(0)
 async def test_a_message_that_is_too_long_ends_the_meeting_before_it_is_read() -> None:
     async with opened() as lab:
         inviter, joiner = await lab.pair(7)
-        await inviter.write((MAX_PASSED_BYTES + 1).to_bytes(4, "big"))
+        await inviter.write((MAX_SEALED_BYTES + 1).to_bytes(4, "big"))
         with trio.fail_after(1):
             assert await joiner.read(1) == b"" == await inviter.read(1)
 

@@ -10,6 +10,10 @@ from typing import Any
 
 import trio
 from libp2p.peer.id import ID
+from libp2p.peer.peerstore import PeerStore
+from multiaddr import Multiaddr
+
+from sapo_edge.swarm.host.identify import MAX_IDENTIFY_BYTES
 
 
 class FakeConnection:
@@ -129,3 +133,27 @@ class FakeHost:
         stream = FakeStream(connection, len(request).to_bytes(4, "big") + request)
         await self.handlers[protocol](stream)
         return None if stream.was_reset else stream.written[4:]
+
+
+class Answering(FakeHost):
+    """A host with one peer that has answered identify, and the library's store; it keeps what is recorded."""
+
+    def __init__(self, connection: FakeConnection, answer: bytes) -> None:
+        super().__init__(connection)
+        self.store = PeerStore()
+        self.observed: list[Multiaddr] = []
+        self.stream = FakeStream(connection, answer, most=MAX_IDENTIFY_BYTES)
+        self._observed_addr_manager = self
+
+    def get_peerstore(self) -> PeerStore:
+        return self.store
+
+    def get_transport_addrs(self) -> list[Multiaddr]:
+        return []
+
+    def record_observation(self, connection: FakeConnection, seen: Multiaddr, own: list[Multiaddr]) -> None:
+        self.observed.append(seen)
+
+    async def new_stream(self, peer_id: ID, protocols: list[str]) -> FakeStream:
+        await trio.lowlevel.checkpoint()
+        return self.stream

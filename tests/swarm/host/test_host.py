@@ -13,10 +13,9 @@ from libp2p.rcmgr import Direction
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm.host import host as module
-from sapo_edge.swarm.host.absent import leave_out
+from sapo_edge.swarm.host.absent import be_lean, leave_out
 from sapo_edge.swarm.host.gossip import Gossip, Verdict
 from sapo_edge.swarm.host.host import IdentityKey, forget_strangers, make_host
-from sapo_edge.swarm.host.lean import be_lean
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally

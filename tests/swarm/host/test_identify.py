@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
@@ -15,7 +15,6 @@ from libp2p.identity.identify.identify import ID as IDENTIFY
 from libp2p.identity.identify.pb.identify_pb2 import Identify
 from libp2p.identity.identify_push.identify_push import ID_PUSH
 from libp2p.peer.id import ID
-from libp2p.peer.peerstore import PeerStore
 from multiaddr import Multiaddr
 
 from sapo_edge.events import Event, Notice
@@ -24,7 +23,7 @@ from sapo_edge.swarm.host.hardening import disconnect
 from sapo_edge.swarm.host.identify import MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_IDENTIFY_BYTES, bound_identify
 from sapo_edge.swarm.tally import NOTICE_INTERVAL, OTHER_VERSION, Tally
 from tests.defences.defence import fails_without
-from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
+from tests.swarm.host.streams import Answering, FakeConnection
 from tests.swarm.host.victims import LOOPBACK, Hardened, bare_host, dial, frame, hardened, ignore, until
 from tests.swarm.loop import in_trio
 
@@ -69,7 +68,7 @@ async def test_what_a_peer_says_is_bounded_and_forgotten_when_it_leaves() -> Non
             assert await until(lambda: store.has_peer(peer_id) and store.get_protocols(peer_id))
             assert store.get_protocols(peer_id) == [f"/p/{number}" for number in range(identify.MAX_PROTOCOLS)]
             assert len(store.addrs(peer_id)) == MAX_ADDRESSES
-            disconnect(victim.host, peer_id)
+            disconnect(victim.host, str(peer_id))
         assert await until(lambda: not store.has_peer(peer_id)), "nothing remains of a peer that left"
         assert not victim.tally.faults and REFUSED not in victim.tally.counts
 
@@ -149,35 +148,10 @@ async def test_a_peer_that_says_nothing_holds_nothing_up() -> None:
         assert 9 < trio.current_time() - started < 11
 
 
-class Answering(FakeHost):
-    """A host with one peer that has answered; it keeps what is recorded."""
-
-    def __init__(self, connection: FakeConnection, data: bytes) -> None:
-        super().__init__(connection)
-        self.store = PeerStore()
-        self.observed: list[Multiaddr] = []
-        self._observed_addr_manager = self
-        self._identify_peer: Any = None
-        self.stream = FakeStream(connection, frame(data))
-        self._connection = connection
-        bound_identify(self, Tally())
-
-    async def identify(self) -> None:
-        """What the library does when a peer has connected."""
-        await self._identify_peer(self._connection.peer_id, reason="test")
-
-    def get_peerstore(self) -> PeerStore:
-        return self.store
-
-    def get_transport_addrs(self) -> list[Multiaddr]:
-        return []
-
-    def record_observation(self, connection: FakeConnection, seen: Multiaddr, own: list[Multiaddr]) -> None:
-        self.observed.append(seen)
-
-    async def new_stream(self, peer_id: ID, protocols: list[str]) -> FakeStream:
-        await trio.lowlevel.checkpoint()
-        return self.stream
+async def identify_peer(host: Answering, peer_id: ID) -> None:
+    """What the library does when a peer has connected."""
+    bound_identify(cast(Any, host), Tally())
+    await cast(Any, host)._identify_peer(peer_id, reason="test")
 
 
 @fails_without("swarm/host/identify.py", "if peer_id in host.get_network().connections:", "if True:")
@@ -185,7 +159,7 @@ class Answering(FakeHost):
 @in_trio()
 async def test_what_arrives_after_a_peer_left_is_not_kept(left: bool) -> None:
     connection = FakeConnection(PEER)
-    host = Answering(connection, answer(1, 1))
+    host = Answering(connection, frame(answer(1, 1)))
 
     async def leave() -> None:
         await trio.lowlevel.checkpoint()
@@ -193,7 +167,7 @@ async def test_what_arrives_after_a_peer_left_is_not_kept(left: bool) -> None:
             del host.connections[connection.peer_id]
 
     host.stream.close = leave  # type: ignore[method-assign] # between the answer and what is done with it
-    await host.identify()
+    await identify_peer(host, connection.peer_id)
     assert host.store.has_peer(connection.peer_id) is not left
 
 
@@ -203,6 +177,6 @@ async def test_what_arrives_after_a_peer_left_is_not_kept(left: bool) -> None:
 async def test_who_comes_through_a_relay_does_not_say_where_this_node_is(remote: str | None, heard: int) -> None:
     connection = FakeConnection(PEER, remote)
     data = Identify(observed_addr=Multiaddr("/ip4/192.0.2.1/tcp/4001").to_bytes()).SerializeToString()
-    host = Answering(connection, data)
-    await host.identify()
+    host = Answering(connection, frame(data))
+    await identify_peer(host, connection.peer_id)
     assert len(host.observed) == heard

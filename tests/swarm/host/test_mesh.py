@@ -50,10 +50,14 @@ class Lab:
     async def arrive(self, sources: list[str], protocol: str = PROTOCOL_ID_V11) -> list[ID]:
         """Peers that dial the host, from these IP addresses."""
 
+        # On a busy machine more handshakes at once would take longer than each may.
+        limit = trio.CapacityLimiter(4)
+
         async def one(host: IHost, source: str) -> None:
             SOURCE.set(source)
-            await dial(host, self.victim.address)
-            await self._subscribe(host, protocol)
+            async with limit:
+                await dial(host, self.victim.address)
+                await self._subscribe(host, protocol)
 
         hosts = [await self._start(protocol) for _ in sources]
         async with trio.open_nursery() as nursery:

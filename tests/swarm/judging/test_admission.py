@@ -374,15 +374,6 @@ def test_false_signatures_use_up_nobodys_rate(gate: Gate) -> None:
     assert not gate.blamed()
 
 
-@fails_without("swarm/judging/reputation.py", "if self._newcomers_budget(peer).exhausted(source):")
-def test_a_thousand_identities_that_connect_share_one_budget(gate: Gate) -> None:
-    accepted = 0
-    for author in range(1000, 2000):
-        records = [gate.record(sequence, author) for sequence in range(2)]
-        accepted += len(gate.check(*records, sender=peer(author)).accepted)
-    assert accepted <= NEWCOMERS_BURST + 2
-
-
 @fails_without("swarm/judging/reputation.py", "author, self._source(author, neighbour)", 'author, "9.9.9.0/24"')
 def test_what_a_crowds_network_brings_of_an_author_does_not_keep_it_from_being_heard_from_elsewhere(gate: Gate) -> None:
     networks = {"crowd": "8.8.8.0/24", "honest": "9.9.9.0/24"}

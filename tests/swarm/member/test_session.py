@@ -166,7 +166,7 @@ async def test_what_the_sender_could_have_rejected_is_rejected_and_what_is_known
     assert set(await lab.run(2)) == {peer(2), peer(4)}, "a pulled record that the node has is not checked again"
 
 
-@fails_without("swarm/member/session.py", "() + self.member.admission.task_seconds", "()")
+@fails_without("swarm/member/session.py", "() + self.member.admission.task_check.busy", "()")
 @in_trio()
 async def test_a_check_is_charged_with_the_time_of_the_thread_that_makes_the_task(
     monkeypatch: pytest.MonkeyPatch,

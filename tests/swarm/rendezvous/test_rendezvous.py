@@ -7,6 +7,7 @@ import json
 import random
 import socket
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -54,7 +55,8 @@ def test_a_key_is_of_one_day_and_of_one_swarm() -> None:
      '{"key": "00", "peers": [["1.2.3.4"]]}', '{"key": "00", "peers": [["1.2.3.4", 0]]}',
      '{"key": "00", "peers": [["1.2.3.4", 65536]]}', '{"key": "00", "peers": [["a.example", 80]]}',
      '{"nodes": [], "trouble": "bad"}', '{"nodes": [], "trouble": ["udp"]}',
-     '{"key": "00", "peers": [[7, 80]]}', '{"key": "00", "peers": [["1.2.3.4", true]]}', "[" * 8000, b"\xff"],
+     '{"key": "00", "peers": [[7, 80]]}', '{"key": "00", "peers": [["1.2.3.4", true]]}',
+     '{"key": "00", "peers": [["fe80::1%eth0", 80]]}', "[" * 8000, b"\xff"],
 )  # fmt: skip
 def test_a_line_that_is_not_valid_is_refused(line: str | bytes) -> None:
     with pytest.raises((ValueError, RecursionError)):
@@ -277,6 +279,23 @@ def test_nodes_are_remembered_for_the_next_start(monkeypatch: pytest.MonkeyPatch
     file.write_text("damaged")
     run = Run(monkeypatch, SAYS.format(json.dumps({"key": KEY.hex(), "peers": [["5.5.5.6", 6881]]})), file)
     run.until(lambda: run.tried)
+
+
+@fails_without("swarm/rendezvous/rendezvous.py", ", data, abandon_on_cancel=True)", ", data)")
+@in_trio(jumps=0)
+async def test_a_disk_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    works, written = threading.Event(), threading.Event()
+
+    def write(*_: object) -> None:
+        works.wait(10)
+        written.set()
+
+    monkeypatch.setattr(rendezvous, "write_atomically", write)
+    saved = Rendezvous((), [Topic(list, int)], Tally(), tmp_path / "nodes.json")
+    saved.nodes = (OWN,)
+    await saved._save()
+    assert not written.is_set()
+    works.set()
 
 
 def test_who_is_reached_announces_its_port_and_a_changed_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -138,8 +138,8 @@ async def test_who_says_nothing_is_given_up(street: Street) -> None:
     assert not await street.ask(("9.9.9.9", 4001)) and trio.current_time() - began <= ASK_SECONDS + 1
 
 
-@fails_without("swarm/visits/find.py", "or len(self.swarms) < MAX_SWARMS", "or True")
-@fails_without("swarm/visits/find.py", "return known is not None or digest", "return digest")
+@fails_without("swarm/visits/find.py", " and len(self.swarms) >= MAX_SWARMS:", " and False:")
+@fails_without("swarm/visits/find.py", "if known is None and manifest.digest not in", "if manifest.digest not in")
 @in_trio(jumps=0)
 async def test_strangers_name_few_swarms_and_crowd_out_none_that_is_known(street: Street) -> None:
     for number in range(100):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.advantage import external_advantages, group_advantages
 from sapo_edge.control import journal_view as journal_reader
-from sapo_edge.control.journal_view import JournalReader, RolloutQuery, RolloutSummary, in_full, past_events
+from sapo_edge.control.journal_view import JournalReader, RolloutQuery, in_full, past_events
 from sapo_edge.control.protocol import MAX_REPLY_BYTES
 from sapo_edge.errors import StateError
 from sapo_edge.events import HeadStart, HeldOut, Notice, RoundFinished
@@ -158,7 +158,7 @@ def places(reader: JournalReader, query: RolloutQuery) -> list[tuple[int, int]]:
     for _ in range(1000):
         page, after = reader.rollouts(query)
         assert len(page) <= query.limit
-        found += [(item.round, item.position) for item in page]
+        found += [(item["round"], item["position"]) for item in page]
         if after is None:
             return found
         query = replace(query, before=after)
@@ -169,7 +169,7 @@ def test_what_others_have_all_right_teaches_and_what_the_own_answers_have_does_n
     right = (1.0, 1.0)
     journal.record(finished(1), [own(2, rewards=right), own(1, rewards=right, author="friend")])
     rollouts, _ = JournalReader(journal.path).rollouts(RolloutQuery())
-    assert [(found.own, found.informative) for found in rollouts] == [(False, True), (True, False)]
+    assert [(found["own"], found["informative"]) for found in rollouts] == [(False, True), (True, False)]
 
 
 def test_what_the_swarm_gave_is_right_where_all_own_answers_failed(journal: Journal) -> None:
@@ -191,7 +191,7 @@ def test_what_the_swarm_gave_is_right_where_all_own_answers_failed(journal: Jour
 
 @given(st.text(max_size=600))
 def test_a_long_question_keeps_both_ends(question: str) -> None:
-    shown = RolloutSummary(1, 0, "sums", question, (1.0,), False, True, "me", 0.0).as_dict()["question"]
+    shown = journal_reader._shortened(question)
     if len(question) <= 200:
         assert shown == question
     else:
@@ -238,12 +238,12 @@ def test_one_call_is_bounded_and_the_next_goes_on(filled: JournalReader, monkeyp
 def test_a_list_shows_a_summary_and_one_rollout_is_told_whole(journal: Journal) -> None:
     journal.record(finished(1), [other(7, author="friend", question="q" * 500, texts=("a", "b", "c"))])
     ((summary,), _) = JournalReader(journal.path).rollouts(RolloutQuery())
-    assert summary.as_dict() == {
+    assert summary == {
         "round": 1, "position": 0, "entry": "sums", "question": f"{'q' * 99}…{'q' * 100}", "answers": 3,
         "reward_mean": 0.5, "reward_best": 0.5, "informative": False, "own": False, "author": "friend",
-        "name": summary.as_dict()["name"], "time": 1.5,
+        "name": summary["name"], "time": 1.5,
     }  # fmt: skip
-    assert summary.as_dict()["name"].count("-") == 2
+    assert summary["name"].count("-") == 2
     scored = JournaledRollout(make_rollout("me", 3, ground_truth="5"), (1.0, 0.0), (0.9, -0.9))
     journal.record(finished(4), [scored])
     found = map(JournalReader(journal.path).rollout, (4, 4, 2**63 - 1), (0, 1, 2**63 - 1))
@@ -272,7 +272,7 @@ def test_readers_hold_up_no_writer_and_see_what_was_finished(journal: Journal) -
     def read() -> None:
         while not done.is_set():
             seen.append(len(reader.history(10)["round"]))
-            assert all(len(item.rewards) == 2 for item in reader.rollouts(RolloutQuery(search="q"))[0])
+            assert all(item["answers"] == 2 for item in reader.rollouts(RolloutQuery(search="q"))[0])
 
     threads = [threading.Thread(target=read) for _ in range(3)]
     for thread in threads:

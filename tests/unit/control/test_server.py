@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -381,6 +382,16 @@ except OSError as error:
         bench.path.chmod(0o777)
         assert result() in ("heard b''", "ConnectionResetError", "BrokenPipeError")
     assert connects(bench)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems tell nothing of the other end")
+def test_a_user_with_a_large_number_is_this_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As domains give them, and namespaces of users."""
+    user, other = 4_000_000_000, 4_000_000_001
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    for found, is_same in ((user, True), (other, False), (0, True)):
+        connection: Any = Mock(getsockopt=lambda *_, found=found: struct.pack("iII", 7, found, found))
+        assert protocol.same_user(connection) is is_same
 
 
 def test_a_deep_state_directory_gets_a_short_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

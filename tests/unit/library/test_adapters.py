@@ -16,7 +16,7 @@ import pytest
 
 from sapo_edge.backends.adapter import merged
 from sapo_edge.backends.adapter.export import ExportFormat
-from sapo_edge.backends.adapter.files import PEFT_PREFIX, adapter_shapes, write_state
+from sapo_edge.backends.adapter.files import adapter_shapes, write_state
 from sapo_edge.backends.model.source import open_source, shape_of
 from sapo_edge.cli.adapters import export
 from sapo_edge.errors import StateError
@@ -48,7 +48,6 @@ def home(model: Path, tmp_path: Path) -> Path:
     write = partial(
         write_state, lora=LoraSettings(2, 4.0, 0), base="tiny", optimizer={},
         adapter={name: np.zeros(shape, np.float32) for name, shape in shapes.items()},
-        modules={name.removeprefix(PEFT_PREFIX).rpartition(".lora_")[0] for name in shapes},
     )  # fmt: skip
     Checkpoints(paths.checkpoints).save(Checkpoint(3, source.digest, TRAINED_ON.digest, 1), write)
     Membership(paths.state).join(Swarm.of(JOINED))

@@ -285,6 +285,7 @@ def test_a_damaged_name_that_is_not_text_is_reported_as_damage(journal: Journal)
     ("rollouts SET rewards = '[1.0'", lambda journal: journal.rollouts(1)),
     ("rollouts SET answers = '7'", lambda journal: JournalReader(journal.path).rollout(1, 0)),
     ("rollouts SET answers = ']['", lambda journal: JournalReader(journal.path).rollouts(RolloutQuery(search="a"))),
+    ("rollouts SET rewards = '[]'", lambda journal: JournalReader(journal.path).rollouts(RolloutQuery())),
     ("rollouts SET seed = -1, own = 0, digest = 'ab'", lambda journal: journal.used_external(10)),
     ("counters SET value = 'x'", lambda journal: journal.counter("sequence")),
 ])  # fmt: skip

@@ -108,8 +108,7 @@ def write_pair(directory: Path, shape: str, quantised: dict[str, str] | None = N
     base = write_model(directory / "base.gguf", SHAPES[shape], quantised)
     side = TorchSide(read_header(base), LORA, 0.3)
     (adapter := directory / "adapter").mkdir()
-    modules = {name.removeprefix("base_model.model.").partition(".lora_")[0] for name in side.parameters}
-    write_state(adapter, LORA, "base", side.weights(), {}, modules)
+    write_state(adapter, LORA, "base", side.weights(), {})
     return base, side, adapter
 
 

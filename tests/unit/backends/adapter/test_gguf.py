@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from gguf import GGUFWriter
 
 from sapo_edge.backends.adapter.gguf import write_adapter
 from sapo_edge.backends.model.architectures import ARCHITECTURES
-from sapo_edge.errors import CheckpointError
+from sapo_edge.errors import CheckpointError, StateError
 from sapo_edge.policy import LoraSettings
 from tests.models import SHAPES, Headers, encode_text
 from tests.unit.backends.adapter.bridging import TorchSide, measure
@@ -46,3 +49,13 @@ def test_an_unknown_weight_is_refused(headers: Headers, tmp_path: Path, name: st
     with pytest.raises(CheckpointError):
         write_adapter(path, headers["llama-gqa"], {name: np.zeros((8, 64), np.float32)}, 16.0)
     assert [file.read_text() for file in tmp_path.iterdir()] == ["one before"]
+
+
+def test_a_full_disk_is_an_error_and_leaves_no_part_of_a_file(
+    headers: Headers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(GGUFWriter, "write_tensors_to_file", Mock(side_effect=full))
+    with pytest.raises(StateError, match=r"No space left.*; ."):
+        write_adapter(tmp_path / "adapter.gguf", headers["llama"], {}, 16.0)
+    assert not list(tmp_path.iterdir())

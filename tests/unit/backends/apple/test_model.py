@@ -21,17 +21,14 @@ from sapo_edge.backends.apple.runtime import require_mlx
 from sapo_edge.backends.model import ggml
 from sapo_edge.backends.model.gguf_header import read_header
 from sapo_edge.errors import ModelError
-from sapo_edge.policy import LoraSettings
 from tests import needs
-from tests.contract.training import assert_as_reference
+from tests.contract.training import PROMPT, assert_as_reference
 from tests.directories import change_config, write_directory
-from tests.models import ROPES, SHAPES, ModelShape, ReferenceModel, opening, question, write_model
+from tests.models import RANK, ROPES, SHAPES, ModelShape, ReferenceModel, opening, write_model
 
 pytestmark = needs.MLX
 
 FORMS = {"attn_q": "Q4_0", "attn_k": "Q8_0", "attn": "Q4_1", "ffn_up": "IQ4_NL", "ffn": "Q5_0", "token_embd": "Q8_0"}
-PROMPT = question("What is 3 + 4?")
-RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
 
 
 @pytest.fixture(scope="module")

@@ -49,6 +49,18 @@ def test_one_file_arrives_by_its_name_or_a_part_of_it(hub: Hub, name: str) -> No
     assert fetch(name) == path and hub.requests == []
 
 
+def test_a_file_of_an_older_version_stays_after_another_of_a_newer_one(hub: Hub) -> None:
+    name = "hf:someone/tiny-GGUF:tiny-Q4_0.gguf"
+    newer = fetch(name).parent
+    (older := newer.with_name("0" * 40)).mkdir()
+    (newer / "tiny-Q4_0.gguf").rename(older / "tiny-Q4_0.gguf")
+    other = fetch("hf:someone/tiny-GGUF:tiny-Q8_0.gguf")
+    assert fetch(name, fetch=False) == older / "tiny-Q4_0.gguf"
+    assert [model.path for model in kept_models()] == [older / "tiny-Q4_0.gguf", other]
+    remove_model(HubName.parse(name))
+    assert [model.path for model in kept_models()] == [other]
+
+
 def test_an_interrupted_download_goes_on_where_it_ended(hub: Hub, repositories: Path) -> None:
     name, file = "hf:someone/tiny-GGUF:tiny-Q8_0.gguf", repositories / "someone" / "tiny-GGUF" / "tiny-Q8_0.gguf"
     half = file.stat().st_size // 2

@@ -27,14 +27,13 @@ from sapo_edge.backends.machine.nvidia import Gpu, Nvidia
 from sapo_edge.backends.pytorch.place import CPU
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.errors import ModelError
-from sapo_edge.policy import LoraSettings, Sample
+from sapo_edge.policy import Sample
 from tests.contract.training import STRONG, own_group
 from tests.fakes import Clock
-from tests.models import Headers, Models, opening, question
+from tests.models import RANK, SHAPES, Headers, Models, opening, question, write_model
 
 SIZE = RoundShape(rank=4, groups=8, answers=8, prompt_tokens=100, max_tokens=16, memory=10_000_000_000)
 PROMPTS = [question("What is 3 + 4?"), question("Spell cat.")]
-RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -92,13 +91,6 @@ def test_a_second_turn_is_made_where_the_first_is_close(
     assert remembered_rates(headers["llama"], tmp_path, "bfloat16") is None
 
 
-def test_a_damaged_record_is_measured_again(headers: Headers, tmp_path: Path) -> None:
-    record = subject._measured(headers["llama"], tmp_path, "float32")
-    for figures in ({}, {LLAMA: "fast", TORCH: 1}, {LLAMA: None, TORCH: 1}):
-        record.write(figures, quiet=True)
-        assert remembered_rates(headers["llama"], tmp_path, "float32") is None
-
-
 def test_both_are_measured_with_a_real_model(options: OpenOptions) -> None:
     with closing(LlamaCppPolicy(options)) as policy:
         rates = remembered_rates(policy.header, options.cache, policy.products.format)
@@ -145,6 +137,14 @@ def test_llama_cpp_samples_unmeasured_where_it_is_set_or_nothing_learns(
     made = faster(monkeypatch, 1.0, 2.0)
     with closing(LlamaCppPolicy(replace(options, **changes))) as policy:
         assert policy.model is not None and not made.called
+
+
+def test_a_faulty_template_is_the_models_whatever_file_is_sampled_from(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "mine.gguf", SHAPES["llama"], template="{{ messages[0].role }}")
+    with closing(LlamaCppPolicy(opening(model, tmp_path, trainable=False, sampled="q8_0"))) as policy:
+        assert policy.sampler is not None and policy.sampler.path.stem == "q8_0"
+        with pytest.raises(ModelError, match="the chat template of mine leaves out"):
+            policy.generate(PROMPTS, 1, 4, 1.0, 0)
 
 
 def test_torch_samples_where_it_is_set_and_fits(options: OpenOptions, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,7 +149,7 @@ def test_a_full_disk_keeps_the_original(
     assert choice.path == header.path and "No space left" in choice.reason
     assert not list(derived.iterdir())
     # What a killed process left is removed, what another one writes stays: no process has the first number.
-    killed, running = (derived / f"bf16.gguf.{number}.part" for number in (2**22, os.getppid()))
+    killed, running = (derived / f".bf16.gguf.{number}.part" for number in (2**22, os.getppid()))
     killed.touch()
     running.touch()
     choose()

@@ -8,25 +8,16 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from sapo_edge.backends.model import gguf_header
 from sapo_edge.backends.model.gguf_header import MAX_ENTRIES, GgufHeader, parse_header, read_arrays, read_header
 from sapo_edge.errors import ModelError
 from tests.allocated import memory_below
 from tests.defences.defence import fails_without
+from tests.fuzzing.targets.gguf import entry, text
 from tests.models import CHAT_TEMPLATE, SHAPES, VOCABULARY, Headers, Models
 
 HUGE = (1 << 64) - 1
-
-
-def text(value: str) -> bytes:
-    return struct.pack("<Q", len(value.encode())) + value.encode()
-
-
-def entry(key: str, kind: int, value: bytes) -> bytes:
-    return text(key) + struct.pack("<I", kind) + value
 
 
 def tensor(name: str, shape: tuple[int, ...], kind: int, offset: int) -> bytes:
@@ -198,36 +189,6 @@ def test_a_number_in_place_of_a_vocabulary_is_refused(tmp_path: Path) -> None:
     path.write_bytes(gguf([ARCHITECTURE, entry("tokens", 4, bytes(4))], [EMBEDDING], bytes(32)))
     with pytest.raises(ModelError, match="no usable tokens"):
         read_arrays(path, ["tokens"])
-
-
-QUICK = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-def read_or_refuse(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    try:
-        # Not through the memory of `read_header`: the examples follow each other faster than a file's time changes.
-        header = parse_header(path)
-    except ModelError as error:
-        assert error.remedy
-    else:
-        assert header.architecture is not None
-        assert max(info.offset + info.bytes for info in header.tensors.values()) <= len(content)
-
-
-@QUICK
-@given(data=st.binary(max_size=400), version=st.sampled_from([2, 3]), counts=st.tuples(*[st.integers(0, 5)] * 2))
-def test_random_headers_are_read_or_refused(tmp_path: Path, data: bytes, version: int, counts: tuple[int, int]) -> None:
-    read_or_refuse(tmp_path / "random.gguf", b"GGUF" + struct.pack("<IQQ", version, *counts) + data)
-
-
-@QUICK
-@given(bits=st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 7)), min_size=1, max_size=6))
-def test_flipped_bits_are_read_or_refused(models: Models, tmp_path: Path, bits: list[tuple[int, int]]) -> None:
-    content = bytearray(models["llama-f16"].read_bytes())
-    for position, bit in bits:
-        content[position] ^= 1 << bit
-    read_or_refuse(tmp_path / "flipped.gguf", bytes(content))
 
 
 @pytest.mark.parametrize("value", [0, -1, 1 << 40, True, "nine", [9], float("nan"), 0.5])

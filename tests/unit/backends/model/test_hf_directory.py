@@ -20,15 +20,14 @@ from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.vocabularies import HfVocabulary
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.errors import ModelError
-from sapo_edge.policy import LoraSettings, Message
+from sapo_edge.policy import Message
 from tests import needs
-from tests.contract.training import assert_as_reference, edit
+from tests.contract.training import PROMPT, assert_as_reference, edit
 from tests.directories import change_config as change
 from tests.directories import dtype_of, reference, write_directory
-from tests.models import END_OF_TEXT, IM_END, SHAPES, decode_ids, encode_prompt, encode_text, opening, question
+from tests.models import END_OF_TEXT, IM_END, RANK, SHAPES, decode_ids, encode_prompt, encode_text, opening, question
 from tests.models import ROPES as GGUF_ROPES
 
-PROMPT = question("What is 3 + 4?")
 ROPES: dict[str, dict[str, Any]] = {
     **GGUF_ROPES,
     "linear": {"rope_type": "linear", "factor": 2.0},
@@ -54,7 +53,7 @@ def copied(directory: Path, tmp_path: Path) -> Path:
 def test_it_samples_and_learns_as_transformers(tmp_path: Path, backend: str, shape: str, rope: str, half: bool) -> None:
     path = write_directory(tmp_path / "model", SHAPES[shape], ROPES[rope] | {"rope_theta": 5000.0}, half=half)
     assert dtype_of(path) == ("bfloat16" if half else "float32")
-    options = opening(path, lora=LoraSettings(rank=4, alpha=8.0, seed=3))
+    options = opening(path, lora=RANK)
     with closing(TorchPolicy(options, "cpu") if backend == "torch" else MlxPolicy(options)) as policy:
         assert_as_reference(policy, reference(path), tmp_path / "adapter")
 
@@ -157,8 +156,8 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no configuration": (lambda d: (d / "config.json").write_text("["), "config.json"),
     "no weights": (lambda d: (d / "model.safetensors").unlink(), "model.safetensors"),
     "truncated weights": (truncate, "truncated"),
-    "empty weights": (lambda d: (d / "model.safetensors").write_bytes(b""), "can't be read"),
-    "no safetensors": (lambda d: (d / "model.safetensors").write_bytes(b"\x80\x02pickle" * 9), "can't be read"),
+    "empty weights": (lambda d: (d / "model.safetensors").write_bytes(b""), "truncated or damaged"),
+    "no safetensors": (lambda d: (d / "model.safetensors").write_bytes(b"\x80\x02pickle" * 9), "truncated or damaged"),
     "a tensor missing": (lambda d: edit(d / WEIGHTS, lambda a: a.pop("model.norm.weight")), "model.norm.weight"),
     "a tensor of another shape": (lambda d: add(d, **{"model.norm.weight": np.ones(65, np.float32)}), "(65,)"),
     "a tensor too many": (lambda d: add(d, x=np.ones(3, np.float32)), "has a x"),

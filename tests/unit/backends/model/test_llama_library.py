@@ -22,7 +22,9 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     for name, file in (("llama_cpp", "_ctypes_extensions.py"), ("xllamacpp", "xllamacpp.abi3.so")):
         (tmp_path / name).mkdir()
         (tmp_path / name / file).touch()
-    monkeypatch.setattr(subject, "_directory_of", lambda name: found if (found := tmp_path / name).is_dir() else None)
+    monkeypatch.setattr(
+        subject, "package_directory", lambda name: found if (found := tmp_path / name).is_dir() else None
+    )
     subject.prebuilt_library.cache_clear()
     yield tmp_path
     subject.prebuilt_library.cache_clear()

@@ -26,14 +26,13 @@ from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.backends.pytorch.sampler import draw
 from sapo_edge.backends.pytorch.steps import Network, Record, StepCache, Steps, cuda_recorder
 from sapo_edge.errors import Cancelled, ModelError
-from sapo_edge.policy import LoraSettings, Message, Sample
+from sapo_edge.policy import Message, Sample
 from tests.contract.conftest import calls_of
 from tests.contract.training import STRONG, Looks, flatten, own_group
-from tests.models import Models, opening, question
+from tests.models import RANK, Models, opening, question
 
 SYSTEM = Message("system", "Answer in tags.")
 PROMPTS = [(SYSTEM, *question(text)) for text in ("What is 3 + 4?", "Spell cat backward.", "x")]
-RANK = LoraSettings(rank=4, alpha=8.0, seed=3)
 Make = Callable[..., TorchPolicy]
 
 
