@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from sapo_edge.events import FORMED, OTHERWISE, WRONG
+from sapo_edge.events import FORMED, OTHERWISE, WRONG, count_right
 from sapo_edge.tasks.texts import MAX_TEXT_BYTES
 
 if TYPE_CHECKING:
@@ -45,14 +45,9 @@ class Evaluation:
         return len(self.marks)
 
     @property
-    def correct(self) -> tuple[bool, ...]:
-        """For each question, whether it was answered right, in whatever form."""
-        return tuple(mark != WRONG for mark in self.marks)
-
-    @property
     def right(self) -> int:
         """Number of questions answered right, in whatever form."""
-        return len(self.marks) - self.marks.count(WRONG)
+        return count_right(self.marks)
 
     @property
     def formed(self) -> int:
@@ -75,10 +70,6 @@ class Evaluation:
         for entry, mark in zip(self.entries, self.marks, strict=True):
             marks[entry] = marks.get(entry, "") + mark
         return marks
-
-    def by_entry(self) -> dict[str, tuple[int, int]]:
-        """Entry -> (right, questions)."""
-        return {entry: (len(marks) - marks.count(WRONG), len(marks)) for entry, marks in self.marks_by_entry().items()}
 
 
 def wilson_interval(right: int, questions: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -110,30 +101,32 @@ class Gain:
     lost: int
 
 
-def paired_gain(base: Evaluation, adapter: Evaluation) -> Gain:
-    """The gain with its interval for paired shares: Newcombe, Statistics in Medicine 17:2635 (1998), method 10.
+def paired_gain(base: str, adapter: str) -> Gain:
+    """The gain, from the marks of the same questions, with its interval for paired shares.
+
+    Newcombe, Statistics in Medicine 17:2635 (1998), method 10.
 
     The method combines the Wilson intervals of both shares with the correlation of the pairs, so that questions which
     both answer alike narrow the interval.
     """
-    pairs = list(zip(base.correct, adapter.correct, strict=True))
+    pairs = [(first != WRONG, second != WRONG) for first, second in zip(base, adapter, strict=True)]
     both, gained, lost, neither = (
         pairs.count(pair) for pair in ((True, True), (False, True), (True, False), (False, False))
     )
-    if not pairs:
+    questions, base_right, right = len(pairs), both + lost, both + gained
+    if not questions:
         return Gain(0.0, -1.0, 1.0, 0, 0)
-    (low, high), (base_low, base_high) = adapter.interval, base.interval
+    (low, high), (base_low, base_high) = wilson_interval(right, questions), wilson_interval(base_right, questions)
     product = both * neither - gained * lost
     # Newcombe's correction for continuity, for positive correlations only.
-    numerator = max(product - len(pairs) / 2, 0.0) if product > 0 else product
-    wrong = (len(pairs) - adapter.right) * (len(pairs) - base.right)
-    denominator = math.sqrt(adapter.right * base.right * wrong)
+    numerator = max(product - questions / 2, 0.0) if product > 0 else product
+    denominator = math.sqrt(right * base_right * (questions - right) * (questions - base_right))
     correlation = numerator / denominator if denominator else 0.0
-    down, up = adapter.accuracy - low, high - adapter.accuracy
-    base_down, base_up = base.accuracy - base_low, base_high - base.accuracy
+    down, up = right / questions - low, high - right / questions
+    base_down, base_up = base_right / questions - base_low, base_high - base_right / questions
     below = math.sqrt(max(0.0, down**2 - 2 * correlation * down * base_up + base_up**2))
     above = math.sqrt(max(0.0, base_down**2 - 2 * correlation * base_down * up + up**2))
-    value = (gained - lost) / len(pairs)
+    value = (gained - lost) / questions
     return Gain(value, max(-1.0, value - below), min(1.0, value + above), gained, lost)
 
 

@@ -116,11 +116,6 @@ class HeldOut(Event):
     question_set: str = ""
 
     @property
-    def formed(self) -> int:
-        """Questions answered correctly in the form that the manifest asks for."""
-        return self.answers.count(FORMED)
-
-    @property
     def asked(self) -> tuple[str, int, str]:
         """What was asked: evaluations can be compared if it is equal."""
         return self.split, self.questions, self.question_set
@@ -246,6 +241,11 @@ EVENTS: Mapping[str, type[Event]] = {
     )
 }
 """Every kind of event by its name in JSON."""
+
+
+def count_right(marks: str) -> int:
+    """Number of answers that are right, in whatever form, of those with these marks."""
+    return len(marks) - marks.count(WRONG)
 
 
 def as_dict(event: Event) -> dict[str, Any]:

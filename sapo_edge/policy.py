@@ -18,6 +18,8 @@ from sapo_edge.errors import Cancelled
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from sapo_edge.rollout import Answer
+
     FloatArray = npt.NDArray[Any]
 
 STOP_TEXT = "</answer>"
@@ -51,21 +53,6 @@ class Sample:
     text: str
     logprobs: tuple[float, ...]
     ended: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CutAnswer:
-    """Another node's answer, cut where the reader's own sampler would have stopped.
-
-    Attributes:
-        text: what `token_ids` decode to, without the end token.
-        ended: whether the answer ended by itself, before the token limit.
-        token_ids: the ids that are trained on, with the end token if the author's policy chose it.
-    """
-
-    text: str
-    ended: bool
-    token_ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,12 +337,16 @@ class Policy(Protocol):
     def encode(self, text: str) -> list[int]:
         """Token ids of a completion's text; no special tokens are added or parsed."""
 
-    def cut(self, text: str, ended: bool, max_tokens: int) -> CutAnswer:
+    def cut(self, text: str, ended: bool, max_tokens: int) -> Answer:
         """Cut another node's answer where this policy's sampler would have stopped: at `STOP_TEXT`, or at the limit.
 
         Args:
             text, ended: the answer, as its author shared it.
             max_tokens: most tokens, the end token included.
+
+        Returns:
+            The answer, by itself ended or not, with the token ids that are trained on and the text that they decode to.
+            The ids have the end token if the author's policy chose it.
         """
 
     def weights(self) -> dict[str, FloatArray]:

@@ -20,7 +20,6 @@ from sapo_edge.events import Event, RoundFinished, to_json
 from sapo_edge.policy import (
     STOP_TEXT,
     CallHandle,
-    CutAnswer,
     MemoryEstimate,
     Message,
     Prompt,
@@ -148,9 +147,9 @@ class FakePolicy:
     def encode(self, text: str) -> list[int]:
         return list(text.encode())
 
-    def cut(self, text: str, ended: bool, max_tokens: int) -> CutAnswer:
+    def cut(self, text: str, ended: bool, max_tokens: int) -> Answer:
         ids = tuple(self.encode(text)[:max_tokens])
-        return CutAnswer(bytes(ids).decode(errors="replace"), ended and len(ids) == len(text.encode()), ids)
+        return Answer(bytes(ids).decode(errors="replace"), ended and len(ids) == len(text.encode()), ids)
 
     def weights(self) -> dict[str, npt.NDArray[Any]]:
         return {}

@@ -86,7 +86,6 @@ SHAPES = {
 }
 """The models by name. As in real ones, the heads of some together are wider than the model."""
 
-PERIOD = 2
 THETA, LOCAL_THETA = 10000.0, 300.0
 ROPES: dict[str, dict[str, Any]] = {
     "default": {"rope_type": "default", "rope_theta": THETA},

@@ -26,7 +26,6 @@ from sapo_edge.errors import BackendError, CheckpointError, ModelError
 from sapo_edge.policy import (
     STOP_TEXT,
     CallHandle,
-    CutAnswer,
     LoraSettings,
     MemoryEstimate,
     Prompt,
@@ -35,6 +34,7 @@ from sapo_edge.policy import (
     UpdateSettings,
     UpdateStatistics,
 )
+from sapo_edge.rollout import Answer
 
 LEAST_TEMPERATURE = 1e-6
 """With a lower one an answer is greedy: logits divided by less are no numbers any more."""
@@ -84,7 +84,7 @@ class BasePolicy(ABC):
     def encode(self, text: str) -> list[int]:
         return self.vocabulary.tokenize(text, special=False)
 
-    def cut(self, text: str, ended: bool, max_tokens: int) -> CutAnswer:
+    def cut(self, text: str, ended: bool, max_tokens: int) -> Answer:
         stop = STOP_TEXT.encode()
         answer = AnswerInProgress(Request((), 1, max_tokens, 0.0, 0, stop), self.vocabulary, 0, 0)
         # A token may go on after the stop text, but not for long: the rest need not be encoded.
@@ -98,7 +98,7 @@ class BasePolicy(ABC):
             if not answer.append(token, 0.0):
                 break
         sample = answer.sample()
-        return CutAnswer(sample.text, sample.ended, sample.token_ids)
+        return Answer(sample.text, sample.ended, sample.token_ids)
 
     def _first_tokens(self, text: str, count: int) -> list[int]:
         """Token ids of a text; of a long one only its beginning, if that has more than `count`.

@@ -6,13 +6,12 @@ discharges. The estimate is for the processor alone: nothing here knows what a g
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from sapo_edge.care.sensors import POWER_SUPPLIES, NoSensorError, line
+from sapo_edge.care.sensors import POWER_SUPPLIES, line
 
 POWERCAP = Path("/sys/class/powercap")
 """Where Linux lists the counters of processors (RAPL)."""
@@ -33,29 +32,22 @@ class Power:
     source: Source
 
 
-def read_processor_joules(zones: Path = POWERCAP) -> float:
-    """The energy counters of all processors; they begin again now and then. A NoSensorError if none may be read."""
-    try:
+def read_processor_joules(zones: Path) -> float | None:
+    """The energy counters of all processors, which begin again now and then; None if there is none that may be read."""
+    with suppress(OSError, ValueError):
         # A zone within a processor has a second number: intel-rapl:0:1.
         packages = [zone for zone in zones.iterdir() if zone.name.count(":") == 1]
         counts = [int(line(zone / "energy_uj")) for zone in packages if line(zone / "name").startswith("package")]
-    except (OSError, ValueError) as error:
-        raise NoSensorError("the processor's energy can't be read") from error
-    if not counts:
-        raise NoSensorError("the processor counts no energy")
-    return sum(counts) / 1e6
+        return sum(counts) / 1e6 if counts else None
+    return None
 
 
-def read_battery_watts(supplies: Path = POWER_SUPPLIES) -> float:
-    """The power that the machine's batteries give; a NoSensorError if none discharges, or it does not tell."""
-    try:
-        batteries = [entry for entry in supplies.iterdir() if _discharges(entry)]
-        watts = [_watts(battery) for battery in batteries]
-    except (OSError, ValueError) as error:
-        raise NoSensorError("the battery does not tell its power") from error
-    if not watts:
-        raise NoSensorError("no battery discharges")
-    return sum(watts)
+def read_battery_watts(supplies: Path) -> float | None:
+    """The power that the machine's batteries give; None if none discharges, or one does not tell."""
+    with suppress(OSError, ValueError):
+        watts = [_watts(entry) for entry in supplies.iterdir() if _discharges(entry)]
+        return sum(watts) if watts else None
+    return None
 
 
 def _discharges(supply: Path) -> bool:
@@ -78,19 +70,20 @@ class PowerMeter:
         self._supplies = supplies
         self._last: tuple[float, float] | None = None
 
-    def read(self, cores: float, now: float | None = None) -> Power:
-        """The power since the last call; `cores` that the program keeps busy are for an estimate."""
-        now = time.monotonic() if now is None else now
-        with suppress(NoSensorError):
-            return Power(read_battery_watts(self._supplies), "battery")
+    def read(self, cores: float, now: float) -> Power:
+        """The power since the last call; `cores` that the program keeps busy are for an estimate.
+
+        `now` is in monotonic seconds.
+        """
+        if (watts := read_battery_watts(self._supplies)) is not None:
+            return Power(watts, "battery")
         watts = self._processor_watts(now)
         return Power(cores * CORE_WATTS, "estimate") if watts is None else Power(watts, "processor")
 
     def _processor_watts(self, now: float) -> float | None:
         """Mean power of the processor since the last call; None if unknown."""
-        try:
-            joules = read_processor_joules(self._zones)
-        except NoSensorError:
+        joules = read_processor_joules(self._zones)
+        if joules is None:
             return None
         before, self._last = self._last, (now, joules)
         if before is None or now <= before[0]:

@@ -12,6 +12,7 @@ from sapo_edge.cli.options import Adapter, Backend, Home, Json, ManifestName, Mo
 from sapo_edge.cli.output import print_json
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError
+from sapo_edge.events import count_right
 from sapo_edge.library.adapters import evaluate_both, export_adapter, find_adapter, find_record, trained_on
 from sapo_edge.library.signals import tidying
 from sapo_edge.plain import narrate, printable
@@ -45,7 +46,7 @@ def evaluate(
     may_have_seen = tasks is not None and (checkpoint is None or checkpoint.manifest_digest != tasks.digest)
     with judging(workspace.paths, tasks) as functions:
         results, examples = evaluate_both(workspace, directory, general=general, functions=functions)
-    gain = paired_gain(results["base"], results["adapter"])
+    gain = paired_gain(results["base"].marks, results["adapter"].marks)
     if json:
         record = {model: _as_dict(result) for model, result in results.items()}
         print_json({
@@ -116,10 +117,9 @@ def export(
 
 def _as_dict(result: Evaluation) -> dict[str, Any]:
     low, high = result.interval
-    marks = result.marks_by_entry()
     entries = {
-        name: {"correct": right, "questions": questions, "marks": marks[name]}
-        for name, (right, questions) in result.by_entry().items()
+        name: {"correct": count_right(marks), "questions": len(marks), "marks": marks}
+        for name, marks in result.marks_by_entry().items()
     }
     return {
         "accuracy": result.accuracy, "correct": result.right, "formed": result.formed,
@@ -131,7 +131,6 @@ def _print_table(results: dict[str, Evaluation], examples: int, gain: Gain, mani
     from sapo_edge.control.event_words import describe_form, describe_too_long, format_gain
     from sapo_edge.control.report import by_task
     from sapo_edge.control.report_words import task_lines
-    from sapo_edge.state.detail import Detail
 
     base, adapter = results["base"], results["adapter"]
     asked = f"held-out test questions of {manifest}, by which no checkpoint was chosen"
@@ -151,6 +150,5 @@ def _print_table(results: dict[str, Evaluation], examples: int, gain: Gain, mani
     if base.too_long:
         print(f"  {describe_too_long(base.too_long, base.questions)}")
     print("by task (base -> adapter)")
-    details = (Detail(result.by_entry(), marks=result.marks_by_entry()) for result in (base, adapter))
-    for line in task_lines(by_task(*details)):
+    for line in task_lines(by_task(base.marks_by_entry(), adapter.marks_by_entry())):
         print(line)

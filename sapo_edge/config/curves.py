@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from urllib.parse import urlsplit
 
@@ -17,18 +16,17 @@ def check_library(text: str) -> None:
         raise ValueError(f"{text!r} is none of them")
 
 
-def goes_to(library: str, environment: Mapping[str, str] | None = None) -> str:
-    """Where a library sends figures over the network, by its own variables in the environment (None: this process's).
+def goes_to(library: str) -> str:
+    """Where a library sends figures over the network, in words, by its own variables in the environment.
 
-    In words; "" if they stay on this machine, or none is set.
+    "" if they stay on this machine, or none is set.
     """
-    environment = os.environ if environment is None else environment
-    if library == "wandb" and environment.get("WANDB_MODE", "") not in ("offline", "disabled", "dryrun"):
-        return _host(environment.get("WANDB_BASE_URL") or "https://wandb.ai")
+    if library == "wandb" and os.environ.get("WANDB_MODE", "") not in ("offline", "disabled", "dryrun"):
+        return _host(os.environ.get("WANDB_BASE_URL") or "https://wandb.ai")
     if library == "trackio":
-        space, server = (environment.get(f"TRACKIO_{name}", "") for name in ("SPACE_ID", "SERVER_URL"))
+        space, server = (os.environ.get(f"TRACKIO_{name}", "") for name in ("SPACE_ID", "SERVER_URL"))
         return f"the Space {space} of the Hugging Face hub" if space else _host(server)
-    address = environment.get("MLFLOW_TRACKING_URI", "") if library == "mlflow" else ""
+    address = os.environ.get("MLFLOW_TRACKING_URI", "") if library == "mlflow" else ""
     # One without a scheme is a directory, unless it is one of Databricks' names.
     is_path = ":" not in address and address not in ("databricks", "databricks-uc", "uc")
     return "" if is_path or address.startswith(("file:", "sqlite:", "/", ".")) else _host(address)

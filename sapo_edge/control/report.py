@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sapo_edge.control.journal_view import COMPARABLE, last_event, reading
-from sapo_edge.evaluate import Evaluation, Gain, paired_gain
-from sapo_edge.events import FORMED, Comparison, HeadStart
+from sapo_edge.evaluate import Gain, paired_gain
+from sapo_edge.events import FORMED, Comparison, HeadStart, count_right
 from sapo_edge.state.detail import AHEAD, TRAINED, Detail, Example
 from sapo_edge.state.journal import LAST_EVENT
 
@@ -100,8 +101,8 @@ def read_report(journal: Path, best: int | None) -> Report | None:
         )
         own = _examples(_detail(connection, TRAINED, 0), _detail(connection, TRAINED, round))
         formed = (marks[0].count(FORMED), marks[1].count(FORMED))
-        examples = _examples(*details)
-        return Report(split, round, *counts, paired(*marks), by_task(*details), examples, formed, base_examples, own)
+        tasks, examples = by_task(*(detail.marks for detail in details)), _examples(*details)
+        return Report(split, round, *counts, paired_gain(*marks), tasks, examples, formed, base_examples, own)
 
 
 def _better_head_start(connection: sqlite3.Connection, questions: int, right: int) -> HeadStart | None:
@@ -113,12 +114,6 @@ def _better_head_start(connection: sqlite3.Connection, questions: int, right: in
     return best if best is not None and len(best.answers) == questions and best.correct > right else None
 
 
-def paired(before: str, now: str) -> Gain:
-    """The gain from the marks of the same questions."""
-    first, second = (Evaluation(marks, ("",) * len(marks), ("",) * len(marks)) for marks in (before, now))
-    return paired_gain(first, second)
-
-
 def _detail(connection: sqlite3.Connection, split: str, round: int) -> Detail:
     """The details of an evaluation; empty if the journal has none."""
     query = "SELECT detail FROM details WHERE split = ? AND round = ?"
@@ -126,14 +121,12 @@ def _detail(connection: sqlite3.Connection, split: str, round: int) -> Detail:
     return Detail() if row is None else Detail.from_json(row[0])
 
 
-def by_task(before: Detail, now: Detail) -> tuple[TaskCourse, ...]:
-    """The right answers by task, the largest rise first."""
+def by_task(before: Mapping[str, str], now: Mapping[str, str]) -> tuple[TaskCourse, ...]:
+    """The right answers by task, from the marks of its questions, the largest rise first."""
     courses = [
-        TaskCourse(
-            name, right, now.tasks[name][0], questions, paired(before.marks.get(name, ""), now.marks.get(name, ""))
-        )
-        for name, (right, questions) in before.tasks.items()
-        if name in now.tasks and now.tasks[name][1] == questions
+        TaskCourse(name, count_right(first), count_right(second), len(first), paired_gain(first, second))
+        for name, first in before.items()
+        if len(second := now.get(name, "")) == len(first)
     ]
     return tuple(sorted(courses, key=lambda course: (course.before - course.now, course.name)))
 

@@ -12,9 +12,10 @@ from typing import Any
 
 from sapo_edge.control.event_words import FEW, format_gain
 from sapo_edge.control.journal_view import COMPARABLE, reading
-from sapo_edge.control.report import Report, paired, read_report
+from sapo_edge.control.report import Report, read_report
 from sapo_edge.control.report_words import MORE_ROUNDS
 from sapo_edge.control.runs import RunView, read_run
+from sapo_edge.evaluate import paired_gain
 from sapo_edge.plain import counted
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.detail import Example
@@ -191,6 +192,6 @@ def read_news(journal: Path, looked: int) -> tuple[int, str]:
         text = f"{counted(last - looked, 'round')} since you last looked"
         if before is None or before[0] == now[0]:
             return last, f"{text}, without an evaluation"
-        gain = paired(before[3], now[3])
+        gain = paired_gain(before[3], now[3])
         figures = format_gain(gain.value, gain.low, gain.high, now[1])
         return last, f"{text}: {before[2]} → {now[2]} of {now[1]} new questions right; {figures}"

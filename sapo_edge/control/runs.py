@@ -8,9 +8,9 @@ from typing import Any
 
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.control.journal_view import COMPARABLE, last_event, reading
-from sapo_edge.control.report import Report, paired, read_report
+from sapo_edge.control.report import Report, read_report
 from sapo_edge.errors import StateError
-from sapo_edge.evaluate import Gain
+from sapo_edge.evaluate import Gain, paired_gain
 from sapo_edge.events import NodeStarted
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
@@ -125,4 +125,4 @@ def compare_best(one: RunView, other: RunView) -> Gain | None:
     if first is None or second is None:
         return None
     asked = [(best.split, best.questions, best.question_set, len(best.answers)) for best in (first, second)]
-    return paired(first.answers, second.answers) if asked[0] == asked[1] else None
+    return paired_gain(first.answers, second.answers) if asked[0] == asked[1] else None

@@ -17,9 +17,9 @@ from sapo_edge.errors import ConfigError
 from sapo_edge.experiment.plan import Job, Learning
 from sapo_edge.experiment.results import RoundRecord
 from sapo_edge.node.head_start import FIRST, HeadStart, HeadStartState, known_answer
-from sapo_edge.policy import CallHandle, CutAnswer, Policy, UpdateSettings
+from sapo_edge.policy import CallHandle, Policy, UpdateSettings
 from sapo_edge.pool.pool import Pool, PoolLimits, PoolOutcome
-from sapo_edge.rollout import MAX_ANSWERS, Rollout, ScoredRollout, Task
+from sapo_edge.rollout import MAX_ANSWERS, Answer, Rollout, ScoredRollout, Task
 from sapo_edge.room import Room
 from sapo_edge.sapo import RoundContext, RoundSettings, sapo_round
 from sapo_edge.selection import STRATEGIES, SubsetSelector
@@ -267,11 +267,11 @@ class UncutScorer(ExternalScorer):
         return scored
 
 
-def _last_pair(text: str, ended: bool) -> CutAnswer:
+def _last_pair(text: str, ended: bool) -> Answer:
     """The last complete pair of answer tags with what it encloses; "" without one."""
     close = text.rfind(CLOSE_TAG)
     start = text.rfind(OPEN_TAG, 0, max(close, 0))
-    return CutAnswer(text[start : close + len(CLOSE_TAG)] if start >= 0 else "", ended, ())
+    return Answer(text[start : close + len(CLOSE_TAG)] if start >= 0 else "", ended, ())
 
 
 def _initialise(path: Path, seed: int) -> None:

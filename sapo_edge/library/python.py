@@ -172,7 +172,7 @@ class Run:
         with _judging(self, workspace) as functions:
             found, _ = evaluate_both(workspace, find_adapter(workspace, self.adapter), functions=functions)
         base, adapter = found["base"], found["adapter"]
-        return Results.of(base.right, adapter.right, paired_gain(base, adapter), base.questions, "test")
+        return Results.of(base.right, adapter.right, paired_gain(base.marks, adapter.marks), base.questions, "test")
 
     def export(self, to: str, directory: str | os.PathLike[str], *, quantisation: str | None = None) -> Path:
         """Write the best adapter for other programs; returns the file or directory to give them.

@@ -204,15 +204,15 @@ class Workspace:
         """
         from sapo_edge.backends.backend import OpenOptions
         from sapo_edge.backends.choose import detect
-        from sapo_edge.node.rounds import adapter_seed
         from sapo_edge.policy import LoraSettings
+        from sapo_edge.tasks.source import derive_seed
 
         settings, size = self.settings, self.round_shape()
         options = OpenOptions(
             self.model,
             self.paths.cache,
             directory,
-            LoraSettings(settings.rank, settings.alpha, adapter_seed(seed)),
+            LoraSettings(settings.rank, settings.alpha, derive_seed("adapter", seed)),
             settings.threads,
             trainable,
             say or self.say,

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.children import sapo_command
+from sapo_edge.fields import check_integer, check_number
 from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.state.lock import StateLock, lock_holder
 from sapo_edge.state.paths import Paths
@@ -148,7 +149,8 @@ class Background:
         if self.running():
             return None
         record = self._read_record()
-        if record is None and not self._paths.lock.exists():
+        # Other commands have taken the lock, too; the log is a node's alone.
+        if record is None and not self._paths.log.exists():
             return Ended("no node has been started yet", expected=True)
         if record is None or self._has_successor(record):
             return _from_log(self._paths.log)
@@ -177,23 +179,23 @@ class Background:
         return Ended(logged.reason, False, lines)
 
     def _has_successor(self, record: _Record) -> bool:
-        """Whether a node in a terminal was started later."""
+        """Whether a node in a terminal was started later: it took the lock, as other commands do, and wrote the log."""
         try:
             holder = self._paths.lock.read_text("ascii").strip()
         except (OSError, ValueError):
             return False
-        return holder != str(record.pid) and _look_at(self._paths.lock)[2] != record.lock
+        was_taken = holder != str(record.pid) and _look_at(self._paths.lock)[2] != record.lock
+        return was_taken and _look_at(self._paths.log)[:2] != record.log
 
     def _read_record(self) -> _Record | None:
-        try:
+        # No node was started, or the file is damaged: the lock still tells whether one is running.
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
             record = json.loads(self._paths.background.read_bytes())
-            if record["v"] != _VERSION:
-                return None
-            file, size = record["log"]
-            return _Record(int(record["pid"]), float(record["created"]), (int(file), int(size)), int(record["lock"]))
-        except (OSError, ValueError, TypeError, KeyError):
-            # No node was started, or the file is damaged; the lock still tells whether one is running.
-            return None
+            if record["v"] == _VERSION:
+                file, size = (check_integer("log", number) for number in record["log"])
+                pid, lock = check_integer("pid", record["pid"], 0), check_integer("lock", record["lock"])
+                return _Record(pid, check_number("created", record["created"]), (file, size), lock)
+        return None
 
 
 def _start_detached(command: Sequence[str], output: int) -> subprocess.Popen[bytes]:

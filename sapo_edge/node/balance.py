@@ -7,7 +7,9 @@ many, at last none; own ones take their place. While the accuracy holds, the num
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+
+from sapo_edge.evaluate import paired_gain
+from sapo_edge.events import count_right
 
 LEVEL = 0.05
 """Chance that noise alone counts as a fall anywhere in `SPAN` evaluations."""
@@ -18,36 +20,30 @@ STEADY = 2
 
 
 def rebalanced(
-    external: int, halvings: int, steady: int, correct: Sequence[bool], best: Sequence[bool], compared: int,
-    took_external: bool,
-) -> tuple[int, int]:  # fmt: skip
+    external: int, halvings: int, steady: int, answers: str, best: str, compared: int, took_external: bool
+) -> tuple[int, int]:
     """How often J is halved after an evaluation, and how many evaluations in a row were no fall since that changed.
 
     Args:
         external: the setting J: most external rollouts in an update.
         halvings, steady: both before the evaluation.
-        correct: whether each question was answered right.
-        best: the same of the best earlier evaluation of these questions, the earliest on a tie; empty before any.
+        answers: the mark of each (`events.HeldOut.answers`).
+        best: the same of the best earlier evaluation of these questions, the earliest on a tie; "" before any.
         compared: number of those evaluations.
         took_external: whether an update took external rollouts since the last evaluation.
     """
-    fell = len(best) == len(correct) and is_fall(best, correct, compared)
+    fell = len(best) == len(answers) and is_fall(best, answers, compared)
     # A setting that was lowered leaves fewer steps to zero.
     most = external.bit_length()
     halvings, steady = min(halvings, most), 0 if fell else steady + 1
     if fell and took_external:
         return min(halvings + 1, most), 0
-    if halvings and not fell and (sum(correct) > sum(best) or steady >= STEADY):
+    if halvings and not fell and (count_right(answers) > count_right(best) or steady >= STEADY):
         return halvings - 1, 0
     return halvings, steady
 
 
-def reduced(external: int, halvings: int) -> int:
-    """A number of external rollouts after so many halvings, rounded down: 4, 2, 1, 0."""
-    return external >> halvings
-
-
-def is_fall(best: Sequence[bool], correct: Sequence[bool], contenders: int) -> bool:
+def is_fall(best: str, answers: str, contenders: int) -> bool:
     """Whether an evaluation is worse than the best of several earlier ones by more than noise explains.
 
     The best of several is the luckiest too. Bonferroni's correction makes the comparison with each of them that much
@@ -55,9 +51,8 @@ def is_fall(best: Sequence[bool], correct: Sequence[bool], contenders: int) -> b
 
     `contenders`: the number of earlier evaluations, of which `best` is the best.
     """
-    pairs = list(zip(best, correct, strict=True))
-    lost, gained = pairs.count((True, False)), pairs.count((False, True))
-    return sign_test(lost, gained) <= LEVEL / (SPAN * max(1, contenders))
+    gain = paired_gain(best, answers)
+    return sign_test(gain.lost, gain.gained) <= LEVEL / (SPAN * max(1, contenders))
 
 
 def sign_test(lost: int, gained: int) -> float:

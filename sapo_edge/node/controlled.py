@@ -24,6 +24,7 @@ from sapo_edge.swarm.status import SwarmStatus
 
 STATUS_VERSION = 1
 """Version of the status object."""
+_OF_LAST_ROUND = ("reward_own", "reward_external", "own", "external", "informative")
 
 
 class NodeControl:
@@ -67,11 +68,7 @@ class NodeControl:
             "backend": node.policy.backend,
             "peer_id": node.author,
             "name": readable_name(node.author),
-            "reward_own": None if last is None else last.reward_own,
-            "reward_external": None if last is None else last.reward_external,
-            "own": None if last is None else last.own,
-            "external": None if last is None else last.external,
-            "informative": None if last is None else last.informative,
+            **{name: getattr(last, name, None) for name in _OF_LAST_ROUND},
             "informative_share": _informative_share(recent),
             "tokens_per_second": None
             if last is None or not last.seconds_generate
@@ -139,12 +136,11 @@ class NodeControl:
             node.rollback_to = target
         return {"from": last, "to": target}
 
-    def all_settings(self) -> Mapping[str, Any]:
-        """The current value of every setting, by name."""
-        return self.node.settings.as_dict()
+    def change_settings(self, values: Mapping[str, str | int | float]) -> Mapping[str, Any]:
+        """Change settings from the next round on, all or none; the configuration file stays as it is.
 
-    def change_settings(self, values: Mapping[str, str | int | float]) -> None:
-        """Change settings from the next round on, all or none; the configuration file stays as it is."""
+        Returns the value of every setting, by name.
+        """
         changes: dict[str, Any] = {}
         for name, value in values.items():
             setting = SETTINGS.get(name)
@@ -157,6 +153,7 @@ class NodeControl:
         # Requests run in threads of their own.
         with self._changing:
             self.node.settings = replace(self.node.settings, **changes)
+            return self.node.settings.as_dict()
 
     def question(self) -> Mapping[str, Any]:
         """A question for a person to answer."""

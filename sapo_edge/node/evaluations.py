@@ -87,10 +87,6 @@ class Evaluations:
         if latest is not None and latest.round == round and latest.asked != (questions, question_set):
             self.store.record_accuracy(round, event.accuracy, event.questions, question_set)
 
-    def as_recorded(self, result: Evaluation) -> tuple[float, int, str]:
-        """A validation as checkpoints keep it: accuracy, questions, and their mark."""
-        return result.accuracy, *self.asked
-
     def compare(self, best: Checkpoint, last: Comparison | None) -> Comparison | None:
         """Compare the base model with a checkpoint on the test set, unless the last comparison was the same.
 
@@ -107,7 +103,7 @@ class Evaluations:
         self.keep_detail("test", 0, base)
         self.keep_detail("test", best.round, adapter, ahead=not best.round)
         self._compare_trained(best.round)
-        gain = paired_gain(base, adapter)
+        gain = paired_gain(base.marks, adapter.marks)
         comparison = Comparison(
             round=best.round, questions=base.questions, base=base.right, adapter=adapter.right,
             gain=gain.value, low=gain.low, high=gain.high, question_set=question_set,
@@ -159,4 +155,4 @@ def _detail(tasks: Sequence[Task], result: Evaluation) -> Detail:
         Example(task.ref.entry, task.question, task.ground_truth, text, mark != WRONG, mark == FORMED)
         for task, text, mark in zip(tasks, result.texts, result.marks, strict=False)
     )
-    return Detail(result.by_entry(), tuple(examples), result.marks_by_entry())
+    return Detail(result.marks_by_entry(), tuple(examples))

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from sapo_edge.config.settings import Settings
 from sapo_edge.control.event_words import format_share
-from sapo_edge.events import WRONG, HeldOut, Notice
-from sapo_edge.node.balance import rebalanced, reduced
+from sapo_edge.events import HeldOut, Notice
+from sapo_edge.node.balance import rebalanced
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.journal import Journal
 
@@ -34,8 +34,8 @@ class Guard:
         self._halvings = journal.counter(HALVINGS)
 
     def external(self, settings: Settings) -> int:
-        """J of the next round; `settings.external` unless it is reduced."""
-        return reduced(settings.external, self._halvings) if settings.protect == "on" else settings.external
+        """J of the next round; `settings.external` unless it is reduced: then 4, 2, 1, 0."""
+        return settings.external >> self._halvings if settings.protect == "on" else settings.external
 
     def judge(self, event: HeldOut, settings: Settings, best: Checkpoint | None) -> Judgement:
         """Judge an evaluation that the journal does not have yet, beside the best checkpoint so far."""
@@ -43,11 +43,10 @@ class Guard:
             return Judgement()
         compared, earlier = self._journal.best_held_out(event.asked)
         before, took = self.external(settings), self._journal.external_since_evaluation(event.split)
-        best_answers = () if earlier is None else _correct(earlier)
+        best_answers, steady = "" if earlier is None else earlier.answers, self._journal.counter(STEADY)
         self._halvings, steady = rebalanced(
-            settings.external, self._halvings, self._journal.counter(STEADY), _correct(event), best_answers, compared,
-            took > 0,
-        )  # fmt: skip
+            settings.external, self._halvings, steady, event.answers, best_answers, compared, took > 0
+        )
         now = self.external(settings)
         text = ""
         if now < before and earlier is not None:
@@ -65,7 +64,3 @@ def _way_back(event: HeldOut, best: Checkpoint | None) -> str:
     if best is None or best.round >= event.round or (best.accuracy or 0.0) <= event.accuracy:
         return ""
     return f"; `sapo rollback` returns to round {best.round}, the best checkpoint so far"
-
-
-def _correct(event: HeldOut) -> tuple[bool, ...]:
-    return tuple(answer != WRONG for answer in event.answers)

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from sapo_edge.events import WRONG
+from sapo_edge.events import count_right
 from sapo_edge.policy import CallHandle, Policy, Prompt, TrainingAnswer, TrainingGroup, UpdateSettings
 from sapo_edge.rollout import ScoredRollout, Task
 from sapo_edge.tasks.source import TaskSource, derive_seed
@@ -107,7 +107,7 @@ class HeadStartState:
         `limit` is what the owner asked for; if None, validation decides: it ends after `wait` updates without a rise.
         """
         state, questions = self, len(answers)
-        right = questions - answers.count(WRONG)
+        right = count_right(answers)
         if right > self.best or (limit is not None and right == self.best):
             state = replace(self, best=right, best_updates=self.updates, vain=0, answers=answers)
         elif self.best_updates:

@@ -57,8 +57,7 @@ def _settings(node: NodeControl, params: Mapping[str, Any]) -> object:
     for name, value in params.items():
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise _bad(name[:40], "give a text or a number")
-    node.change_settings(params)
-    values = node.all_settings()
+    values = node.change_settings(params)
     return {"settings": {name: value for name, value in values.items() if SETTINGS[name].live}, "all": dict(values)}
 
 

@@ -9,7 +9,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from sapo_edge.errors import ConfigError, UnknownTaskError
@@ -49,13 +49,11 @@ class PersonAnswers:
     Attributes:
         answers: the texts to share, with answer tags.
         manifest: digest (hex) of the task's manifest.
-        time: Unix seconds at which they were given.
     """
 
     ref: TaskRef
     answers: tuple[str, ...]
     manifest: str
-    time: float = field(default_factory=time.time)
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.answers) <= MAX_ANSWERS:
@@ -67,15 +65,13 @@ class PersonAnswers:
             raise ConfigError(f"an answer can't be shared: {error}", "give a shorter one, of valid text") from error
 
     def as_dict(self) -> dict[str, Any]:
-        ref, answers = list(astuple(self.ref)), list(self.answers)
-        return {"ref": ref, "answers": answers, "manifest": self.manifest, "time": self.time}
+        return {"ref": list(astuple(self.ref)), "answers": list(self.answers), "manifest": self.manifest}
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> PersonAnswers:
         with _reading("answers"):
             texts = tuple(check_text("answer", text) for text in check_list("answers", fields.get("answers")))
-            time = check_number("time", fields.get("time"), 0, 2**40)
-            return cls(_read_ref(fields), texts, check_text("manifest", fields.get("manifest")), time)
+            return cls(_read_ref(fields), texts, check_text("manifest", fields.get("manifest")))
 
 
 @dataclass(frozen=True, slots=True)

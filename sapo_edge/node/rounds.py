@@ -15,18 +15,7 @@ from sapo_edge.care.stop import Stop
 from sapo_edge.config.settings import Settings, head_start_limit
 from sapo_edge.control.event_words import format_share
 from sapo_edge.errors import Cancelled, CheckpointError, ConfigError, ModelError, StateError
-from sapo_edge.events import (
-    CheckpointSaved,
-    Comparison,
-    Event,
-    NodeStarted,
-    NodeStopped,
-    Notice,
-    Paused,
-    Phase,
-    Progress,
-    RoundFinished,
-)
+from sapo_edge.events import Event, Phase
 from sapo_edge.node.collapse import HOLDS, MOST_UNDONE, ROUNDS, collapsed
 from sapo_edge.node.conversion import journaled_rollouts, round_event, round_settings
 from sapo_edge.node.draws import Draws
@@ -59,13 +48,6 @@ MAX_DRAWS = 100
 RECENT = 10
 """Finished rounds that a running node keeps in memory."""
 
-Emit = Callable[[Event], None]
-
-
-def adapter_seed(seed: int) -> int:
-    """The seed of the adapter's initial values, derived from the node's seed."""
-    return derive_seed("adapter", seed)
-
 
 class Node:
     """One node, in a swarm or alone.
@@ -89,8 +71,9 @@ class Node:
     """
 
     def __init__(
-        self, settings: Settings, source: TaskSource, store: Store, policy: Policy, transport: Transport, emit: Emit,
-        reasons: tuple[str, ...] = (), stop: Stop | None = None, room: Room | None = None,
+        self, settings: Settings, source: TaskSource, store: Store, policy: Policy, transport: Transport,
+        emit: Callable[[Event], None], reasons: tuple[str, ...] = (), stop: Stop | None = None,
+        room: Room | None = None,
     ) -> None:  # fmt: skip
         self.settings, self.source, self.store = settings, source, store
         self.policy, self.transport, self.stop = policy, transport, stop or Stop()
@@ -102,16 +85,16 @@ class Node:
         self.room = room or Room()
         self.round = self.cursor = 0
         self.phase: Phase | None = None
-        self.progress: Progress | None = None
-        self.recent: deque[RoundFinished] = deque(maxlen=RECENT)
+        self.progress: events.Progress | None = None
+        self.recent: deque[events.RoundFinished] = deque(maxlen=RECENT)
         self.best: Checkpoint | None = None
-        self.comparison: Comparison | None = None
+        self.comparison: events.Comparison | None = None
         self.guard = Guard(store.journal)
         self.after_first_round: Callable[[], None] = lambda: None
         self.others: Callable[[], float | None] = lambda: None
         self.interrupted = self._is_in_round = self._lacks_external = False
         self._emit, self._reasons = emit, reasons
-        self._started: NodeStarted | None = None
+        self._started: events.NodeStarted | None = None
         self._external = ExternalScorer(
             source, lambda text, ended: policy.cut(text, ended, self.max_tokens), self._fits
         )  # fmt: skip
@@ -124,7 +107,7 @@ class Node:
         self._draws = Draws()
         self._effort = Effort(store.journal, self.stop)
         self.head_start: events.HeadStart | None = None
-        self.stop.changed = lambda reasons: self.emit(Paused(reasons=reasons))
+        self.stop.changed = lambda reasons: self.emit(events.Paused(reasons=reasons))
         self._evaluations = Evaluations(
             policy, source, store, settings.held_out, self.max_tokens, settings.thinking == "on", self.emit,
             lambda event: self.guard.judge(event, self.settings, self.best),
@@ -151,7 +134,7 @@ class Node:
         # Reserved, because the round in progress saves a checkpoint, which removes the oldest one.
         self.store.checkpoints.reserved = round
 
-    def run(self) -> NodeStopped:
+    def run(self) -> events.NodeStopped:
         """Continue from the last checkpoint until the rounds are done or the node is asked to stop.
 
         Returns the last event, which was emitted too. After an error, everything up to the last checkpoint is saved.
@@ -190,12 +173,12 @@ class Node:
         self._save_pool()
         best = self.best or self.store.latest
         adapter = str(best.directory) if best else None
-        stopped = NodeStopped(reason=reason, rounds=self._finished, adapter=adapter, done=done)
+        stopped = events.NodeStopped(reason=reason, rounds=self._finished, adapter=adapter, done=done)
         self.emit(stopped)
         return stopped
 
-    def open(self) -> int:
-        """Restore the last checkpoint, if any, emit that the node started, and return the checkpoint's round."""
+    def open(self) -> None:
+        """Restore the last checkpoint, if any, and emit that the node started."""
         self._restore_checkpoint()
         self.best = self.store.checkpoints.best(self.store.latest, self.store.notices.append)
         self.comparison = self.store.journal.last_comparison()
@@ -208,12 +191,11 @@ class Node:
         self.pool.mark_used(self.store.journal.used_external(self.pool.limits.remembered))
         for text in self.store.notices:
             self._warn(text)
-        self._started = NodeStarted(
+        self._started = events.NodeStarted(
             model=self.policy.name, backend=self.policy.backend, reasons=self._reasons,
             settings=self.settings.as_dict(), round=self.round,
         )  # fmt: skip
         self.emit(self._started)
-        return self.round
 
     def step(self) -> None:
         """Run one round, save the checkpoint that makes it permanent, and evaluate if due.
@@ -260,10 +242,10 @@ class Node:
         self._emit(event)
 
     def _warn(self, text: str) -> None:
-        self.emit(Notice(level="warning", text=text))
+        self.emit(events.Notice(level="warning", text=text))
 
     def _inform(self, text: str) -> None:
-        self.emit(Notice(level="info", text=text))
+        self.emit(events.Notice(level="info", text=text))
 
     def _training_tasks(self, cursor: int, count: int, seed: int | None = None) -> tuple[tuple[Task, ...], int]:
         """The next tasks whose questions the model's context can take with an answer; the others are counted."""
@@ -333,7 +315,7 @@ class Node:
             nonlocal last
             # Set here because the handles of a round are all created when it begins.
             self.phase = phase
-            self.progress = Progress(phase=phase, done=done, total=total, unit=unit)
+            self.progress = events.Progress(phase=phase, done=done, total=total, unit=unit)
             now = time.monotonic()
             if done == total or now - last >= PROGRESS_INTERVAL:
                 last = now
@@ -399,12 +381,12 @@ class Node:
         if not begun and base is not None:
             # What is no better than the untrained policy is not kept.
             state = replace(state, best=base.correct, answers=base.answers)
-            self._save_head_start(state, (base.accuracy, base.questions, base.question_set))
+            self._save_head_start(state, base.accuracy)
         elif latest is not None and latest.asked != self._evaluations.asked:
             # Right answers to other questions, or under other limits, tell nothing of a rise.
             result = self._evaluations.ask("validation")
             state = replace(state, best=result.right, best_updates=state.updates, vain=0, answers=result.marks)
-            self._save_head_start(state, self._evaluations.as_recorded(result))
+            self._save_head_start(state, result.accuracy)
         while not state.over and not self.stop.finish.is_set():
             before = state.updates
             updates = state.next_updates(limit, head_start.seconds, self._evaluations.seconds)
@@ -415,14 +397,14 @@ class Node:
             result = self._evaluations.ask("validation")
             state = state.judged(result.marks, limit, head_start.wait)
             if state.best_updates == state.updates:
-                self._save_head_start(state, self._evaluations.as_recorded(result))
+                self._save_head_start(state, result.accuracy)
                 self._evaluations.keep_detail("validation", 0, result, ahead=True)
             if state.over:
                 self._end_head_start(state)
             assert self._head_start is not None
             # When it is over, the figures are those of the adapter that goes on.
             answers = (self._head_start.answers if state.over else "") or result.marks
-            right = len(answers) - answers.count(events.WRONG)
+            right = events.count_right(answers)
             self.head_start = events.HeadStart(
                 updates=state.updates, learned=len(head_start.learned),
                 accuracy=right / len(answers) if answers else 0.0, correct=right, questions=len(answers),
@@ -473,10 +455,10 @@ class Node:
         progress(updates, updates)
         return state
 
-    def _save_head_start(self, state: HeadStartState, validated: tuple[float, int, str]) -> None:
-        """Save the policy before the first round, with its validation: accuracy, questions, and their mark."""
+    def _save_head_start(self, state: HeadStartState, accuracy: float) -> None:
+        """Save the policy before the first round, with its accuracy on the validation questions of today."""
         self._head_start = state
-        self._save_checkpoint(validated)
+        self._save_checkpoint((accuracy, *self._evaluations.asked))
         self.best = self.store.checkpoints.best(self.store.latest)
 
     def _end_head_start(self, state: HeadStartState) -> None:
@@ -484,7 +466,7 @@ class Node:
         assert latest is not None and saved is not None
         if saved.updates != state.updates:
             self.policy.load(latest.directory)
-        self._save_head_start(replace(saved, over=True), (latest.accuracy or 0.0, *latest.asked))
+        self._save_head_start(replace(saved, over=True), latest.accuracy or 0.0)
 
     def _round_settings(self) -> RoundSettings:
         """The settings of a round: the learning rate falls as without a head start, and is halved for each collapse."""
@@ -619,7 +601,7 @@ class Node:
         """Emit that the checkpoint was saved, once it is known whether it is the best."""
         assert self.store.latest is not None
         is_best = self.best is not None and self.best.round == self.round
-        self.emit(CheckpointSaved(round=self.round, path=str(self.store.latest.directory), best=is_best))
+        self.emit(events.CheckpointSaved(round=self.round, path=str(self.store.latest.directory), best=is_best))
 
     def _save_pool(self) -> None:
         """Save the rollouts of other nodes; a node that works alone has none."""

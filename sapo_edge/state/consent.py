@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import sapo_edge
+from sapo_edge.fields import check_map
 from sapo_edge.state.durable import read_bounded, reported, write_atomically
 
 TERMS = 1
@@ -17,50 +17,27 @@ _VERSION = 1
 _MAX_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """A recorded consent.
+def agreed_to_share(file: Path) -> bool | None:
+    """Whether the owner has agreed to share; False for one who chose to work alone on this machine.
 
-    Attributes:
-        terms: version of what was agreed to.
-        program: version of the program that asked.
-        time: Unix seconds.
-        how: where it was given: "first screen", "terminal app", "terminal", "--agree", or the source of the setting
-            `consent`.
-        sharing: false if who gave it chose to work alone: that agrees to learning on this machine, and to no more.
+    None without a consent, or with one to other terms than today's.
     """
-
-    terms: int
-    program: str
-    time: float
-    how: str
-    sharing: bool
-
-
-def read_consent(file: Path) -> Agreement | None:
-    """The consent in a file; None if there is none, or it was to other terms than today's."""
     try:
-        record = json.loads(read_bounded(file, _MAX_BYTES))
-        agreement = Agreement(
-            int(record["terms"]),
-            str(record["program"]),
-            float(record["time"]),
-            str(record["how"]),
-            record.get("agreed", {}).get("network") != "solo",
-        )
-        return agreement if record["v"] == _VERSION and agreement.terms == TERMS else None
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        record = check_map("consent", json.loads(read_bounded(file, _MAX_BYTES)))
+        is_current = record["v"] == _VERSION and record["terms"] == TERMS
+        return check_map("agreed", record.get("agreed", {})).get("network") != "solo" if is_current else None
+    except (OSError, ValueError, KeyError, RecursionError):
         return None
 
 
-def agreed_to_share(file: Path) -> bool:
-    """Whether the owner has agreed to share, in words that are today's."""
-    agreement = read_consent(file)
-    return agreement is not None and agreement.sharing
-
-
 def write_consent(file: Path, how: str, choices: Mapping[str, object] | None = None) -> None:
-    """Record the consent to today's terms, and what else was chosen then; `file` is in a directory that exists."""
+    """Record the consent to today's terms, and what else was chosen then.
+
+    Args:
+        file: in a directory that exists.
+        how: where it was given: "first screen", "terminal app", "terminal", "--agree", or the source of the setting
+            `consent`.
+    """
     record = {
         "v": _VERSION, "terms": TERMS, "program": sapo_edge.__version__, "time": time.time(), "how": how,
         "agreed": dict(choices or {}),

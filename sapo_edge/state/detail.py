@@ -1,4 +1,4 @@
-"""What an evaluation keeps beside its accuracy: right answers by task, and a few answers in full."""
+"""What an evaluation keeps beside its accuracy: the marks of all answers by task, and a few answers in full."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 
-from sapo_edge.fields import check_flag, check_integer, check_list, check_map, check_text
+from sapo_edge.fields import check_flag, check_list, check_map, check_text
 
 EXAMPLES = 40
 """Most answers that are kept: enough that some of them change where one in ten does. Short ones take 5 KB together."""
@@ -42,14 +42,12 @@ class Detail:
     """The details of one evaluation.
 
     Attributes:
-        tasks: entry -> (right answers, questions).
-        examples: the answers to the first questions, in their order.
         marks: entry -> the mark of each of its questions (`events.HeldOut.answers`).
+        examples: the answers to the first questions, in their order.
     """
 
-    tasks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    examples: tuple[Example, ...] = ()
     marks: Mapping[str, str] = field(default_factory=dict)
+    examples: tuple[Example, ...] = ()
 
     def to_json(self) -> str:
         """As the journal stores it."""
@@ -57,21 +55,14 @@ class Detail:
             [value[:MAX_CHARACTERS] if isinstance(value, str) else value for value in astuple(example)]
             for example in self.examples[:EXAMPLES]
         ]
-        tasks = {name: list(counts) for name, counts in self.tasks.items()}
-        return json.dumps({"tasks": tasks, "examples": rows, "marks": dict(self.marks)})
+        return json.dumps({"marks": dict(self.marks), "examples": rows})
 
     @classmethod
     def from_json(cls, text: str) -> Detail:
         """Read what `to_json` wrote; a ValueError if it is anything else."""
         record = check_map("detail", json.loads(text))
-        tasks = {name: _counts(counts) for name, counts in check_map("tasks", record.get("tasks")).items()}
         marks = {name: check_text("marks", text) for name, text in check_map("marks", record.get("marks")).items()}
-        return cls(tasks, tuple(map(_example, check_list("examples", record.get("examples")))), marks)
-
-
-def _counts(value: object) -> tuple[int, int]:
-    right, questions = (check_integer("counts", number) for number in check_list("counts", value))
-    return right, questions
+        return cls(marks, tuple(map(_example, check_list("examples", record.get("examples")))))
 
 
 def _example(value: object) -> Example:

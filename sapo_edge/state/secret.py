@@ -73,12 +73,8 @@ def seed_from_secret(secret: bytes) -> int:
 
 def _create(path: Path) -> None:
     temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(SECRET_BYTES).hex().encode("ascii") + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        write_atomically(temporary, secrets.token_bytes(SECRET_BYTES).hex().encode("ascii") + b"\n")
         _publish(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -116,7 +116,7 @@ def run(home: Path, most: int) -> None:
             tasks = random.Random(0).sample(tasks, min(most, len(tasks)))
             base, examples = evaluate_base(policy, source, tasks, TOKENS)
             adapter = evaluate(policy, tasks, source.manifest.prompt_for, source.judge, TOKENS)
-            gain = paired_gain(base, adapter)
+            gain = paired_gain(base.marks, adapter.marks)
             shares = f"{_share(base)}, {examples} examples | {_share(adapter)}"
             print(f"| {shown} | {len(tasks)} | {shares} | {gain.gained} | {gain.lost} |", flush=True)
         policy.close()

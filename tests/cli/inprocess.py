@@ -95,14 +95,12 @@ class FakeNode(NodeControl):
         self.requests.append(f"rollback {round}")
         return {"from": 50, "to": 40 if round is None else round}
 
-    def all_settings(self) -> Mapping[str, Any]:
-        return {"rank": 16, **self.settings}
-
-    def change_settings(self, values: Mapping[str, str | int | float]) -> None:
+    def change_settings(self, values: Mapping[str, str | int | float]) -> Mapping[str, Any]:
         for name in values:
             if name not in self.settings:
                 raise ConfigError(f"{name} can't change while the node runs", "stop it first")
         self.settings.update(values)
+        return {"rank": 16, **self.settings}
 
     def question(self) -> Mapping[str, Any]:
         assert self.source is not None

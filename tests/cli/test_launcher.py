@@ -29,7 +29,7 @@ from sapo_edge.errors import ConfigError, ExitCode, SapoError, StateError
 from sapo_edge.events import HeldOut
 from sapo_edge.service import systemd
 from sapo_edge.service.systemd import Systemd
-from sapo_edge.state.consent import agreed_to_share, read_consent
+from sapo_edge.state.consent import agreed_to_share
 from sapo_edge.state.journal import Journal
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.state.runs import begin_run
@@ -132,8 +132,8 @@ def test_consent_is_written_with_its_settings(launcher: ProgramLauncher) -> None
     assert launcher.consented(), "no node starts with damaged settings"
     launcher.paths.config_file.write_text("")
     launcher.set("network", "swarm")
-    agreement = read_consent(launcher.paths.consent)
-    assert launcher.consented() and agreement is not None and agreement.sharing and agreement.how == "terminal app"
+    assert launcher.consented() and agreed_to_share(launcher.paths.consent)
+    assert json.loads(launcher.paths.consent.read_text())["how"] == "terminal app"
 
 
 def test_a_consent_without_changes_writes_no_setting(launcher: ProgramLauncher) -> None:

@@ -134,7 +134,7 @@ def details(round: int) -> Detail:
     correct = evaluated(round).correct
     right = {"chain_sum": correct * 2 // 3, "gcd": correct - correct * 2 // 3}
     marks = {name: f"{'1' * number:0<50}" for name, number in right.items()}
-    return Detail({name: (number, 50) for name, number in right.items()}, tuple(examples), marks)
+    return Detail(marks, tuple(examples))
 
 
 def round_to(value: float) -> float:
@@ -323,15 +323,13 @@ class ScriptedNode(NodeControl):
         self.ending = threading.Timer(0.05, self._end)
         self.ending.start()
 
-    def all_settings(self) -> Mapping[str, Any]:
-        return Settings().as_dict() | self.live
-
-    def change_settings(self, values: Mapping[str, str | int | float]) -> None:
+    def change_settings(self, values: Mapping[str, str | int | float]) -> Mapping[str, Any]:
         for name, value in values.items():
             if name not in self.live or self.refuse_settings:
                 raise ConfigError("that setting can't be changed while the node runs", "stop it first")
             self.live[name] = SETTINGS[name].check(value, "asked of the running node")
             self.asked.append(f"set {name}={self.live[name]}")
+        return Settings().as_dict() | self.live
 
     def question(self) -> Mapping[str, Any]:
         return QUESTION.as_dict()

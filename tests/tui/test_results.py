@@ -38,9 +38,8 @@ from tests.tui.fake_launcher import FakeLauncher, hosted
 from tests.tui.shell import TRUECOLOR, Pictured, Size, attached, following, notices, press, running, screen, text, until
 
 EVAL = {
-    "base": {"correct": 5, "formed": 2, "questions": 50, "entries": {"chain_sum": {"correct": 5, "questions": 50}}},
-    "adapter": {"correct": 41, "formed": 41, "questions": 50,
-                "entries": {"chain_sum": {"correct": 41, "questions": 50}}},
+    "base": {"correct": 5, "formed": 2, "questions": 50, "entries": {"chain_sum": {"marks": f"{'1' * 5:0<50}"}}},
+    "adapter": {"correct": 41, "formed": 41, "questions": 50, "entries": {"chain_sum": {"marks": f"{'1' * 41:0<50}"}}},
     "gain": {"value": 0.72, "low": 0.6, "high": 0.8, "gained": 37, "lost": 1}, "base_examples": 6,
 }  # fmt: skip
 """What `sapo eval --json` prints."""

@@ -35,15 +35,15 @@ def test_wilsons_interval_against_published_values(right: int, questions: int, l
 def test_without_questions_the_interval_is_the_whole_range() -> None:
     assert wilson_interval(0, 0) == (0.0, 1.0)
     nothing = evaluate(FakePolicy(), [], ask, lambda task, text: YES, 8)
-    assert (nothing.accuracy, nothing.questions, nothing.interval, nothing.by_entry()) == (0.0, 0, (0.0, 1.0), {})
+    assert (nothing.accuracy, nothing.questions, nothing.interval, nothing.marks_by_entry()) == (0.0, 0, (0.0, 1.0), {})
 
 
 def test_what_is_too_long_for_the_model_is_not_asked_and_counts_as_wrong() -> None:
     questions = "1 + 2", "9" * 50, "3 + 4"
     tasks = [Task(TaskRef("sums", "1", 1, index), question, RIGHT) for index, question in enumerate(questions)]
     result = evaluate(FakePolicy(lambda _prompt, _position: RIGHT, context=20), tasks, ask, lambda task, text: YES, 8)
-    assert (result.correct, result.texts, result.too_long) == ((True, False, True), (RIGHT, "", RIGHT), 1)
-    assert result.by_entry() == {"sums": (2, 3)}
+    assert (result.marks, result.texts, result.too_long) == ("101", (RIGHT, "", RIGHT), 1)
+    assert result.marks_by_entry() == {"sums": "101"}
 
 
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
@@ -55,15 +55,9 @@ def test_the_interval_contains_the_share_and_stays_within_0_and_1(counts: tuple[
     assert low <= narrow[0] + 1e-12 and narrow[0] <= narrow[1] <= high + 1e-12
 
 
-def evaluation(*correct: bool) -> Evaluation:
-    return Evaluation("".join(str(int(right)) for right in correct), ("",) * len(correct), ("sums",) * len(correct))
-
-
-def pairs(both: int, gained: int, lost: int, neither: int) -> tuple[Evaluation, Evaluation]:
-    """Base and adapter with these numbers of questions right."""
-    base = [True] * both + [False] * gained + [True] * lost + [False] * neither
-    adapter = [True] * (both + gained) + [False] * (lost + neither)
-    return evaluation(*base), evaluation(*adapter)
+def pairs(both: int, gained: int, lost: int, neither: int) -> tuple[str, str]:
+    """The marks of base and adapter with these numbers of questions right."""
+    return "2" * both + "0" * gained + "1" * lost + "0" * neither, "1" * (both + gained) + "0" * (lost + neither)
 
 
 def test_the_gain_counts_pairs_and_is_unknown_without_questions() -> None:
@@ -73,9 +67,9 @@ def test_the_gain_counts_pairs_and_is_unknown_without_questions() -> None:
     alike, unlike = (paired_gain(*pairs(*counts)) for counts in ((90, 20, 0, 90), (50, 60, 40, 50)))
     assert alike.value == unlike.value == 0.1
     assert alike.high - alike.low < 0.6 * (unlike.high - unlike.low)
-    assert paired_gain(evaluation(), evaluation()) == Gain(0.0, -1.0, 1.0, 0, 0)
+    assert paired_gain("", "") == Gain(0.0, -1.0, 1.0, 0, 0)
     with pytest.raises(ValueError, match="shorter"):
-        paired_gain(evaluation(True), evaluation())
+        paired_gain("1", "")
 
 
 @pytest.mark.parametrize("counts", [(0, 0, 0, 20), (20, 0, 0, 0), (0, 20, 0, 0), (0, 0, 20, 0), (10, 0, 0, 10)])
@@ -111,7 +105,7 @@ def test_each_question_is_answered_once_greedily_and_counted_by_entry() -> None:
     result = evaluate(policy, tasks, ask, lambda task, text: YES if text == RIGHT else NO, 8)
     assert result == Evaluation("011", (WRONG, RIGHT, RIGHT), ("sums", "sums", "gcd"))
     assert (result.right, result.questions, result.accuracy) == (2, 3, 2 / 3)
-    assert result.by_entry() == {"sums": (1, 2), "gcd": (1, 1)}
+    assert result.marks_by_entry() == {"sums": "01", "gcd": "1"}
     assert policy.log == ["evaluate"]
     policy = FakePolicy()
     for use_adapter in (True, False):
@@ -134,7 +128,7 @@ def test_a_base_that_is_right_without_tags_leaves_no_gain_to_an_adapter_that_lea
     )
     before, examples = evaluate_base(base, source, tasks, 64)
     after = evaluate(adapter, tasks, source.manifest.prompt_for, source.judge, 64)
-    gain = paired_gain(before, after)
+    gain = paired_gain(before.marks, after.marks)
     assert (gain.value, gain.gained, gain.lost) == (0.0, 0, 0)
     assert (before.right, before.formed, after.right, after.formed) == (20, 0, 20, 20), "form is counted apart"
     assert examples == 0

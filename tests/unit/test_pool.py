@@ -205,29 +205,6 @@ def test_the_swarm_may_add_while_a_round_samples() -> None:
     assert sum(pool.counts.values()) == 800
 
 
-offers = st.lists(
-    st.tuples(st.sampled_from("abcm"), st.integers(0, 12), st.integers(0, 60), st.floats(0, 30)), max_size=60
-)
-
-
-@given(offers, st.integers(1, 6), st.integers(60, 400), st.floats(0.01, 1.0))
-@settings(max_examples=60, deadline=None)
-def test_the_bounds_hold_for_any_arrivals(
-    offers: list[tuple[str, int, int, float]], rollouts: int, size: int, share: float
-) -> None:
-    clock = Clock()
-    pool = Pool("m", PoolLimits(rollouts, size, share, 50.0, 8, 8), clock)
-    for author, sequence, length, pause in offers:
-        clock.now += pause
-        pool.add(make_rollout(author, sequence, ["x" * length]))
-        held = pool.candidates()
-        authors = Counter(rollout.author for rollout in held)
-        assert len(held) == len(pool) <= rollouts
-        assert pool.bytes == sum(rollout.size_bytes() for rollout in held) <= size
-        assert all(count <= max(1, int(rollouts * share)) for count in authors.values()) and "m" not in authors
-        assert len({rollout.id for rollout in held}) == len(held)
-
-
 @given(st.permutations(range(12)))
 @settings(max_examples=20, deadline=None)
 def test_within_the_bounds_the_order_of_arrival_changes_nothing(order: list[int]) -> None:

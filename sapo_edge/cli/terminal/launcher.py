@@ -17,7 +17,7 @@ from sapo_edge.doctor.check import Check, Status
 from sapo_edge.errors import ConfigError, SapoError
 from sapo_edge.library.workspace import Workspace, find_manifest, storable
 from sapo_edge.node.background import Background, Ended
-from sapo_edge.state.consent import read_consent, write_consent
+from sapo_edge.state.consent import agreed_to_share, write_consent
 from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import Paths, RunPaths
@@ -57,9 +57,9 @@ class ProgramLauncher:
         self._shown: RunPaths | None = None
 
     def consented(self) -> bool:
-        agreement = read_consent(self.paths.consent)
+        agreed = agreed_to_share(self.paths.consent)
         # Who agreed to work alone is asked again after changing that outside the app.
-        if agreement is not None and (agreement.sharing or self._works_alone()):
+        if agreed or (agreed is False and self._works_alone()):
             return True
         try:
             return lock_holder(self.paths.lock) is not None
@@ -170,10 +170,8 @@ class ProgramLauncher:
 
     def set(self, name: str, value: str | None) -> None:
         set_value(self.paths.config_file, name, None if value is None else storable(name, value))
-        if name == "network" and value != "solo":
-            agreement = read_consent(self.paths.consent)
-            if agreement is not None and not agreement.sharing:
-                write_consent(self.paths.consent, "terminal app", {"network": "swarm"})
+        if name == "network" and value != "solo" and agreed_to_share(self.paths.consent) is False:
+            write_consent(self.paths.consent, "terminal app", {"network": "swarm"})
 
     def chat(self) -> Chat:
         from sapo_edge.cli.terminal.processes import ChatProcess

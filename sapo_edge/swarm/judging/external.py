@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from sapo_edge.errors import SapoError, UnknownTaskError
-from sapo_edge.policy import CutAnswer
 from sapo_edge.recent import Recent
 from sapo_edge.rollout import Answer, Rollout, ScoredRollout, Task
 from sapo_edge.swarm.wire.rejection import Rejection
@@ -101,7 +100,7 @@ class TaskCheck:
             raise RejectedError(Rejection.TASK, "the check failed", is_authors_fault=False) from error
 
 
-Cut = Callable[[str, bool], CutAnswer]
+Cut = Callable[[str, bool], Answer]
 """(text, ended) -> the answer as this node's own sampler would have stopped."""
 
 
@@ -130,8 +129,8 @@ class ExternalScorer:
 
     def cut(self, scored: ScoredRollout) -> ScoredRollout:
         """A scored rollout with its answers as they were scored, to be trained on."""
-        kept = [self._cut(answer.text, answer.ended) for answer in scored.rollout.answers[: len(scored.rewards)]]
-        answers = tuple(Answer(one.text, one.ended, one.token_ids) for one in kept)
+        received = scored.rollout.answers[: len(scored.rewards)]
+        answers = tuple(self._cut(answer.text, answer.ended) for answer in received)
         # The id stays that of the rollout as it was received.
         return replace(scored, rollout=replace(scored.rollout, answers=answers, digest=scored.rollout.id))
 

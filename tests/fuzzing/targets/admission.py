@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
-from sapo_edge.policy import CutAnswer
 from sapo_edge.pool.pool import Pool, PoolOutcome
 from sapo_edge.rollout import Answer, Rollout
 from sapo_edge.swarm.joining.identity import Identity
@@ -58,7 +57,7 @@ def check(data: bytes) -> None:
     assert not admission.reputation.is_ignored("other")
     pool = Pool("own")
     assert pool.add(signed.rollout, "private") is PoolOutcome.ADDED and pool.bytes == signed.rollout.size_bytes()
-    scored = ExternalScorer(source(), lambda text, ended: CutAnswer(text, ended, ()))(signed.rollout, 32)
+    scored = ExternalScorer(source(), lambda text, ended: Answer(text, ended, ()))(signed.rollout, 32)
     assert (scored is None) == (reason is not None)
     if scored is not None:
         assert len(scored.rewards) == len(signed.rollout.answers) and {*scored.rewards} <= {0.0, 1.0}

@@ -89,7 +89,7 @@ def check(data: bytes) -> None:
 
 
 def seeds() -> list[bytes]:
-    answers = {"ref": ["sums", "0.1.25", 7, 1], "answers": ["4"], "manifest": "ab" * 32, "time": 1.0}
+    answers = {"ref": ["sums", "0.1.25", 7, 1], "answers": ["4"], "manifest": "ab" * 32}
     query = {
         "limit": 5, "before": [2, 0], "origin": "own", "author": "me", "informative": True, "search": "Ä",
         "entry": "sums",

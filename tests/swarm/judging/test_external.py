@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from sapo_edge.policy import CutAnswer
 from sapo_edge.rollout import Answer, Rollout
 from sapo_edge.swarm.judging import external
 from sapo_edge.swarm.judging.external import ExternalScorer, RejectedError, verified_task
@@ -122,7 +121,7 @@ def test_only_the_first_answers_of_a_long_group_count(source: TaskSource, honest
 
 
 def test_many_long_rollouts_fill_no_memory(source: TaskSource, honest: Rollout) -> None:
-    scorer = ExternalScorer(source, lambda text, ended: CutAnswer(text, ended, tuple(range(1000, 1000 + len(text)))))
+    scorer = ExternalScorer(source, lambda text, ended: Answer(text, ended, tuple(range(1000, 1000 + len(text)))))
     scorer(honest, 8)
     tracemalloc.start()
     try:

@@ -16,8 +16,7 @@ def detail(marks: str, tasks: Sequence[str]) -> Detail:
         Example(name, f"question {number}", "7", f"answer {mark}", mark != WRONG, mark == FORMED)
         for number, (name, mark) in enumerate(zip(tasks, marks, strict=True))
     )
-    result = Evaluation(marks, ("",) * len(marks), tuple(tasks))
-    return Detail(result.by_entry(), examples, result.marks_by_entry())
+    return Detail(Evaluation(marks, ("",) * len(marks), tuple(tasks)).marks_by_entry(), examples)
 
 
 def validate(journal: Journal, round: int, marks: str, tasks: Sequence[str], question_set: str = "a") -> None:

@@ -19,7 +19,7 @@ from sapo_edge.control.report import Report, by_task
 from sapo_edge.control.report_words import describe_energy, describe_work
 from sapo_edge.control.run_report import RunReport, Step, read_news, read_run_report
 from sapo_edge.control.runs import RunView
-from sapo_edge.evaluate import Evaluation, Gain, paired_gain
+from sapo_edge.evaluate import Gain, paired_gain
 from sapo_edge.events import HeadStart, NodeStarted
 from sapo_edge.plain import printable
 from sapo_edge.state.checkpoint import Checkpoint
@@ -96,8 +96,7 @@ def test_it_tells_work_tasks_and_what_changed(paths: Paths, journal: Journal) ->
     assert (learned["before"], learned["now"], learned["gain"]["gained"], learned["gain"]["lost"]) == (15, 34, 20, 1)
     sums, gcds = learned["tasks"]
     assert (sums["name"], sums["before"], sums["now"], sums["questions"]) == ("sums", 5, 25, 30)
-    marks = (Evaluation(text[:30], ("",) * 30, ("",) * 30) for text in (BASE, now))
-    assert sums["gain"]["low"] == paired_gain(*marks).low > 0
+    assert sums["gain"]["low"] == paired_gain(BASE[:30], now[:30]).low > 0
     # Ten questions are too few for a figure.
     assert gcds["name"] == "gcds" and gcds["gain"] is None
     right, (wrong,) = learned["became_right"], learned["became_wrong"]
@@ -181,7 +180,7 @@ def test_no_text_of_others_widens_the_report(
         (Example(entry, question, "", answer, right), Example(entry, question, "", answer, not right, right))
         for entry, question, answer in texts
     )
-    tasks = evaluations.detail(BASE, TASKS)
+    tasks = evaluations.detail(BASE, TASKS).marks
     gain = Gain(0.99, -0.99, 1, 198, 0)
     learned = Report("test", number, 200, 1, 199, gain, by_task(tasks, tasks), pairs, (1, 199), 6)
     view = RunView("first", True, number, model=model, report=learned)

@@ -158,13 +158,13 @@ def test_the_comparison_on_test_questions_counts_while_its_checkpoint_is_the_bes
 def test_details_are_bounded_and_read_as_they_were_written(texts: list[str], right: bool, count: int) -> None:
     entry, question, expected, answer = (text * 100 for text in texts)
     example = Example(entry, question, expected, answer, right)
-    kept = Detail.from_json(Detail({"a": (1, 2)}, (example,) * count).to_json())
+    kept = Detail.from_json(Detail({"a": "01"}, (example,) * count).to_json())
     entry, question, expected, answer = (text[:MAX_CHARACTERS] for text in (entry, question, expected, answer))
     cut = Example(entry, question, expected, answer, right)
-    assert kept == Detail({"a": (1, 2)}, (cut,) * min(count, EXAMPLES))
+    assert kept == Detail({"a": "01"}, (cut,) * min(count, EXAMPLES))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"tasks":{"a":[1]},"examples":[]}', '{"tasks":{},"examples":[[1]]}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"marks":{"a":1},"examples":[]}', '{"marks":{},"examples":[[1]]}'])
 def test_other_details_are_rejected(text: str) -> None:
     with pytest.raises(ValueError):
         Detail.from_json(text)

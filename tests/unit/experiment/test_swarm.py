@@ -18,9 +18,8 @@ from sapo_edge.experiment.member import Member, Shelf, Shelves
 from sapo_edge.experiment.plan import Arm
 from sapo_edge.experiment.swarm import ADVERTISED
 from sapo_edge.node.head_start import FIRST
-from sapo_edge.policy import CutAnswer
 from sapo_edge.pool.pool import Pool, PoolOutcome
-from sapo_edge.rollout import Rollout, Task
+from sapo_edge.rollout import Answer, Rollout, Task
 from sapo_edge.swarm.judging import external
 from sapo_edge.swarm.judging.external import verified_task
 from sapo_edge.tasks.source import TaskSource
@@ -126,7 +125,7 @@ def test_costs_are_of_generating_and_updating_of_all_members(tmp_path: Path, mon
 
 def test_an_answer_is_cut_once_for_all_members_of_a_model(tmp_path: Path) -> None:
     class Cutting(SavedPolicy):
-        def cut(self, text: str, ended: bool, max_tokens: int) -> CutAnswer:
+        def cut(self, text: str, ended: bool, max_tokens: int) -> Answer:
             self.log.append(f"cut {text} {ended}")
             return super().cut(text, ended, max_tokens)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 from unittest.mock import Mock
 
 import pytest
@@ -68,7 +70,8 @@ def test_each_event_with_figures_gives_them_and_the_others_nothing(monkeypatch: 
     ],
 )
 def test_where_figures_go_is_told_without_passwords(library: str, environment: dict[str, str], place: str) -> None:
-    assert goes_to(library, environment) == place
+    with mock.patch.dict(os.environ, environment, clear=True):
+        assert goes_to(library) == place
 
 
 def scalars(directory: Path) -> Iterator[tuple[str, int, float]]:

@@ -101,6 +101,14 @@ def test_a_log_that_was_rotated_since_is_the_node_s_own(paths: Paths) -> None:
     assert ended is not None and ended.expected and ended.reason == DONE.reason
 
 
+def test_what_another_command_does_later_hides_no_error(paths: Paths) -> None:
+    leave(paths, output="sapo: there is no model file; get one\n", earlier=DONE)
+    with StateLock(paths.lock):
+        """As `sapo runs` does."""
+    ended = Background(paths).ended()
+    assert ended is not None and not ended.expected and ended.reason == "there is no model file; get one"
+
+
 def test_an_event_is_whole_so_that_it_can_be_shown_in_words(paths: Paths) -> None:
     statistics = {f"statistic {number}": 0.1 for number in range(40)}
     leave(paths, STARTED, finished := round_event(3, statistics=statistics))
@@ -120,13 +128,17 @@ def test_the_last_lines_are_bounded(paths: Paths, monkeypatch: pytest.MonkeyPatc
 
 
 def test_before_the_first_node_there_is_no_output(paths: Paths) -> None:
-    ended = Background(paths).ended()
-    assert ended is not None and ended.expected and ended.lines == () and Background(paths).last_output() == ()
+    for _ in range(2):
+        ended = Background(paths).ended()
+        assert ended is not None and ended.expected and ended.lines == () and Background(paths).last_output() == ()
+        with StateLock(paths.lock):
+            """As `sapo restore` and `sapo runs` do, which are no nodes."""
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{}", "[]", '{"v": 2}', "\xff", '{"v": 1, "pid": "x", "created": 1, "log": [1, 1], "lock": 1}']
-)
+@pytest.mark.parametrize("content", [
+    "", "{}", "[]", '{"v": 2}', "\xff", "[" * 100_000,
+    *(f'{{"v": 1, "pid": {pid}, "created": 1, "log": [1, 1], "lock": 1}}' for pid in ('"x"', "-5", "1e999")),
+], ids=lambda content: content[:20])  # fmt: skip
 def test_a_damaged_record_is_ignored(paths: Paths, content: str) -> None:
     paths.background.write_text(content, encoding="latin-1")
     ended = Background(paths).ended()

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sapo_edge.node.balance import STEADY, is_fall, rebalanced, reduced, sign_test
+from sapo_edge.events import count_right
+from sapo_edge.node.balance import STEADY, is_fall, rebalanced, sign_test
 
 
-def answers(right: int, questions: int = 200) -> list[bool]:
-    return [number < right for number in range(questions)]
+def answers(right: int, questions: int = 200) -> str:
+    return f"{'1' * right:0<{questions}}"
+
+
+def drawn(generator: random.Random, accuracy: float) -> str:
+    """Answers of which each is right with this chance, in one form or another."""
+    return "".join(generator.choice("12") if generator.random() < accuracy else "0" for _ in range(200))
 
 
 @dataclass
@@ -24,19 +29,19 @@ class Balance:
     external: int
     halvings: int = 0
     steady: int = 0
-    best: Sequence[bool] = ()
+    best: str = ""
     compared: int = 0
 
     @property
     def taken(self) -> int:
-        return reduced(self.external, self.halvings)
+        return self.external >> self.halvings
 
-    def observe(self, correct: Sequence[bool], took_external: bool = True) -> int:
+    def observe(self, answers: str, took_external: bool = True) -> int:
         state = (self.external, self.halvings, self.steady)
-        self.halvings, self.steady = rebalanced(*state, correct, self.best, self.compared, took_external)
+        self.halvings, self.steady = rebalanced(*state, answers, self.best, self.compared, took_external)
         self.compared += 1
-        if not self.best or sum(correct) > sum(self.best):
-            self.best = correct
+        if not self.best or count_right(answers) > count_right(self.best):
+            self.best = answers
         return self.taken
 
 
@@ -85,7 +90,7 @@ def test_a_small_fall_changes_nothing() -> None:
 @given(st.integers(0, 300), st.lists(st.tuples(st.integers(0, 60), st.booleans()), max_size=20))
 def test_the_number_stays_in_the_setting_and_moves_one_step(external: int, evaluations: list[tuple[int, bool]]) -> None:
     balance = Balance(external)
-    steps = [reduced(external, halvings) for halvings in range(external.bit_length() + 1)]
+    steps = [external >> halvings for halvings in range(external.bit_length() + 1)]
     before = external
     for right, took in evaluations:
         taken = balance.observe(answers(right, 60), took)
@@ -101,7 +106,7 @@ def test_noise_alone_seldom_counts_as_a_fall(accuracy: float) -> None:
     generator, fell = random.Random(1), 0
     for _ in range(100):
         balance = Balance(4)
-        fell += any(balance.observe([generator.random() < accuracy for _ in range(200)]) < 4 for _ in range(10))
+        fell += any(balance.observe(drawn(generator, accuracy)) < 4 for _ in range(10))
     assert fell < 10
 
 
@@ -110,6 +115,6 @@ def test_a_real_fall_is_mostly_seen_at_once() -> None:
     for _ in range(100):
         balance = Balance(4)
         for _ in range(5):
-            balance.observe([generator.random() < 0.62 for _ in range(200)])
-        seen += balance.observe([generator.random() < 0.42 for _ in range(200)]) < 4
+            balance.observe(drawn(generator, 0.62))
+        seen += balance.observe(drawn(generator, 0.42)) < 4
     assert seen >= 90

@@ -23,7 +23,7 @@ class Machine(PowerMeter):
     def clock(self) -> float:
         return self.now
 
-    def read(self, cores: float, now: float | None = None) -> Power:
+    def read(self, cores: float, now: float) -> Power:
         return Power(20.0, self.source)
 
 

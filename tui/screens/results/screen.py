@@ -213,17 +213,12 @@ def tested(record: Mapping[str, Any], round: int, before: Report | None) -> Repo
     """The report of `sapo eval --json`, with the examples of the journal's report before it."""
     from sapo_edge.control.report import Report, by_task
     from sapo_edge.evaluate import Gain
-    from sapo_edge.state.detail import Detail
 
     base, adapter = record["base"], record["adapter"]
-    details = (
-        Detail({name: (counts["correct"], counts["questions"]) for name, counts in side["entries"].items()},
-               marks={name: counts.get("marks", "") for name, counts in side["entries"].items()})
-        for side in (base, adapter)
-    )  # fmt: skip
+    marks = ({name: counts["marks"] for name, counts in side["entries"].items()} for side in (base, adapter))
     examples = () if before is None else before.examples
     counts = base["questions"], base["correct"], adapter["correct"]
     formed = base["formed"], adapter["formed"]
     return Report(
-        "test", round, *counts, Gain(**record["gain"]), by_task(*details), examples, formed, record["base_examples"]
+        "test", round, *counts, Gain(**record["gain"]), by_task(*marks), examples, formed, record["base_examples"]
     )
