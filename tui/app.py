@@ -323,7 +323,7 @@ class SapoApp(App[ExitCode]):
         """Request the node's status: no event has memory, peers and rejections. Look after one that is starting."""
         ask = {Standing.ATTACHED: self._ask_status, Standing.STARTING: self._look_at_machine}.get(self.state.standing)
         if ask is not None and not self.busy("poll"):
-            self.run_worker(ask, group="poll")
+            self.run_worker(ask(), group="poll")
 
     async def _ask_status(self) -> None:
         with contextlib.suppress(SapoError):
