@@ -59,8 +59,8 @@ def accept(text: str, addresses: Sequence[str], at: Sequence[str], workspace: Wo
     known = [address for group in group_places(addresses) for address in group]
     options = _options(workspace)
     narrate(f"looking for the other side (at most {LOOK_SECONDS:.0f} s)")
-    accept = partial(accept_invite, code, named, known, **options)
-    line: str = trio.run(until_signal, accept, "stopped; nothing was joined")
+    look = partial(accept_invite, code, named, known, **options)
+    line: str = trio.run(until_signal, look, "stopped; nothing was joined")
     return line
 
 

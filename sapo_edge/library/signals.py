@@ -39,7 +39,8 @@ def ending_signals() -> list[signal.Signals]:
 async def until_signal(function: Callable[[], Awaitable[T]], stopping: str = "") -> T:
     """The result of a coroutine of a trio program.
 
-    The first of `ending_signals` cancels it: then `stopping` is said, and a KeyboardInterrupt raised.
+    The first of `ending_signals` cancels it: then `stopping` is said, and a KeyboardInterrupt raised. Its own errors
+    come in trio's ExceptionGroup, which the end of each command takes off.
     """
     import trio
 
