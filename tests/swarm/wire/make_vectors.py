@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from sapo_edge.swarm.joining.identity import Identity, readable_name
 from sapo_edge.swarm.joining.invite import Swarm, swarm_id
 from sapo_edge.swarm.wire import messages as wire
 from sapo_edge.swarm.wire.exchange import swarm_tag
-from sapo_edge.swarm.wire.messages import Request
-from sapo_edge.swarm.wire.record import CONTEXT, RawRecord, encode_body, sign_rollout
+from sapo_edge.swarm.wire.messages import Message, Request, Response
+from sapo_edge.swarm.wire.record import CONTEXT, RawRecord, decode_record, encode_body, sign_rollout, verify_record
 
 DIRECTORY = Path(__file__).parent / "vectors"
 SECRETS = (bytes(32), bytes(range(32)), b"\xff" * 32)
@@ -133,6 +133,9 @@ def _rollouts() -> list[dict[str, Any]]:
 
 def _rollout(name: str, rollout: Rollout, record: RawRecord, canonical: bool) -> dict[str, Any]:
     """Canonical: encoding the fields gives exactly the body."""
+    signed = decode_record(record)
+    assert verify_record(signed) and (signed.rollout, signed.swarm) == (rollout, SWARM)
+    assert (encode_body(rollout, SWARM) == record.body) is canonical
     return {
         "name": name, "canonical": canonical, "secret": _author(rollout).secret.hex(), "swarm": SWARM.hex(),
         "rollout": rollout_fields(rollout), "body": record.body.hex(), "digest": record.digest.hex(),
@@ -154,7 +157,7 @@ def _pairs(records: list[RawRecord]) -> list[list[bytes]]:
     return [[record.body, record.signature] for record in records]
 
 
-def _hex_pairs(records: list[RawRecord]) -> list[dict[str, str]]:
+def _hex_pairs(records: Sequence[RawRecord]) -> list[dict[str, str]]:
     return [{"body": record.body.hex(), "signature": record.signature.hex()} for record in records]
 
 
@@ -170,6 +173,7 @@ def _messages() -> list[dict[str, Any]]:
 
 def _message(name: str, records: list[RawRecord], announced: list[bytes], extra: dict[str, Any]) -> dict[str, Any]:
     unpacked = msgpack.packb({"v": 1, "swarm": SWARM, "rollouts": _pairs(records), "have": announced, **extra})
+    assert wire.decode_message(b"\0" + unpacked) == Message(SWARM, tuple(records), tuple(announced))
     return {
         "name": name, "swarm": SWARM.hex(), "rollouts": _hex_pairs(records),
         "announced": [digest.hex() for digest in announced], "unpacked": unpacked.hex(),
@@ -185,33 +189,38 @@ def _requests() -> list[dict[str, Any]]:
         "a manifest": Request("manifest", digests=(SWARM,)),
         "a piece of questions": Request("questions", digests=(SWARM,), offset=262144),
     }
-    return [
-        {
-            "name": name, "kind": request.kind, "digests": [item.hex() for item in request.digests],
-            "swarm": request.swarm.hex(), "count": request.count, "offset": request.offset,
-            "data": wire.encode_request(request).hex(), "frame": _frame(wire.encode_request(request)),
-        }
-        for name, request in requests.items()
-    ]  # fmt: skip
+    return [_request(name, request) for name, request in requests.items()]
+
+
+def _request(name: str, request: Request) -> dict[str, Any]:
+    data = wire.encode_request(request)
+    assert wire.decode_request(data) == request
+    return {
+        "name": name, "kind": request.kind, "digests": [item.hex() for item in request.digests],
+        "swarm": request.swarm.hex(), "count": request.count, "offset": request.offset, "data": data.hex(),
+        "frame": _frame(data),
+    }  # fmt: skip
 
 
 def _responses() -> list[dict[str, Any]]:
-    record = _record(ROLLOUTS["usual"])
-    responses: dict[str, tuple[list[RawRecord], bytes | None, bytes]] = {
-        "a rollout": ([record], None, wire.encode_response([record])),
-        "no rollout": ([], None, wire.encode_response([])),
-        "a manifest": ([], b"\x80", wire.encode_manifest_response(b"\x80")),
-        "no manifest": ([], None, wire.encode_manifest_response(None)),
-        "a piece of questions": ([], None, wire.encode_piece_response(b"\x95\xa1?")),
-        "no questions": ([], None, wire.encode_piece_response(b"")),
-    }
+    record, manifest, piece = _record(ROLLOUTS["usual"]), b"\x80", b"\x95\xa1?"
     return [
-        {
-            "name": name, "rollouts": _hex_pairs(records), "manifest": None if manifest is None else manifest.hex(),
-            "piece": wire.decode_response(data).piece.hex(), "data": data.hex(), "frame": _frame(data),
-        }
-        for name, (records, manifest, data) in responses.items()
-    ]  # fmt: skip
+        _response("a rollout", Response((record,)), wire.encode_response([record])),
+        _response("no rollout", Response(), wire.encode_response([])),
+        _response("a manifest", Response(manifest=manifest), wire.encode_manifest_response(manifest)),
+        _response("no manifest", Response(), wire.encode_manifest_response(None)),
+        _response("a piece of questions", Response(piece=piece), wire.encode_piece_response(piece)),
+        _response("no questions", Response(), wire.encode_piece_response(b"")),
+    ]
+
+
+def _response(name: str, response: Response, data: bytes) -> dict[str, Any]:
+    assert wire.decode_response(data) == response
+    return {
+        "name": name, "rollouts": _hex_pairs(response.records),
+        "manifest": None if response.manifest is None else response.manifest.hex(), "piece": response.piece.hex(),
+        "data": data.hex(), "frame": _frame(data),
+    }  # fmt: skip
 
 
 def _frame(data: bytes) -> str:

@@ -23,6 +23,8 @@ from tests.waiting import wait_until
 
 NUMBER = 0x15
 US, THEM = Identity(bytes([NUMBER]) * 32), Identity(b"\x16" * 32)
+LARGE = {"size": 8000, "answers": 16}
+"""A rollout of this size is announced and pulled."""
 
 pytestmark = pytest.mark.slow
 
@@ -34,10 +36,6 @@ def rollout(source: TaskSource, author: Identity, number: int, size: int = 20, a
     texts = [f"grün {drawn.randbytes(size // 2).hex()}" for _ in range(answers)]
     contents = tuple(Answer(text, position % 2 == 0) for position, text in enumerate(texts))
     return Rollout(task.ref, task.question, task.ground_truth, contents, author.peer_id, 3, number, time.time())
-
-
-def large(source: TaskSource, author: Identity, number: int) -> Rollout:
-    return rollout(source, author, number, size=8000, answers=16)
 
 
 def test_another_implementation_agrees_with_the_vectors(node: str) -> None:
@@ -53,8 +51,8 @@ def test_another_implementation_agrees_with_the_vectors(node: str) -> None:
 def test_a_js_peer_receives_verifies_and_sends(node: str) -> None:
     source = TaskSource(load_manifest("starter"))
     inbox: list[Rollout] = []
-    ours = {"recent": rollout(source, US, 1), "gossip": rollout(source, US, 2), "pull": large(source, US, 3)}
-    theirs = {"gossip": rollout(source, THEM, 4), "pull": large(source, THEM, 5)}
+    ours = {"recent": rollout(source, US, 1), "gossip": rollout(source, US, 2), "pull": rollout(source, US, 3, **LARGE)}
+    theirs = {"gossip": rollout(source, THEM, 4), "pull": rollout(source, THEM, 5, **LARGE)}
     with contextlib.closing(make_member(NUMBER, source).start()) as transport:
         transport.subscribe(lambda rollout, _: inbox.append(rollout))
         wait_until(lambda: transport.status().addresses)
