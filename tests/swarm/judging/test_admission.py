@@ -20,10 +20,10 @@ from sapo_edge.rollout import Answer, Task, TaskRef
 from sapo_edge.room import GENEROUS, Room
 from sapo_edge.swarm.joining.identity import peer_id_of
 from sapo_edge.swarm.judging import admission as module
-from sapo_edge.swarm.judging import external, freshness
+from sapo_edge.swarm.judging import external, freshness, reputation
 from sapo_edge.swarm.judging.admission import Admission, CheckResult
 from sapo_edge.swarm.judging.freshness import CLOCK_SECONDS, MAX_AGE
-from sapo_edge.swarm.judging.reputation import BURST, IGNORE_AT, NEWCOMERS_BURST, ROLLOUT_BYTES, Reputation
+from sapo_edge.swarm.judging.reputation import BURST, IGNORE_AT, ROLLOUT_BYTES, Reputation
 from sapo_edge.swarm.wire import messages as wire
 from sapo_edge.swarm.wire.codec import WireError, encode
 from sapo_edge.swarm.wire.messages import encode_message
@@ -144,17 +144,6 @@ def resigned(body: bytes, author: int = 1) -> RawRecord:
     return RawRecord(body, identity(author).sign(CONTEXT + body))
 
 
-def test_good_rollouts_are_accepted_and_forwarded(gate: Gate) -> None:
-    signed = [gate.signed(sequence) for sequence in (1, 2)]
-    message = encode_message(SWARM, [item.record for item in signed], [b"d" * 32])
-    result = gate.admission.check_message(message, "neighbour", AUTHOR)
-    assert [item.rollout for item in result.accepted] == [item.rollout for item in signed]
-    assert result.announced == (b"d" * 32,) and not result.rejections
-    assert result.may_forward and not result.blames_sender
-    assert [gate.admission.check_task(item) for item in result.accepted] == [None, None]
-    assert not gate.blamed()
-
-
 @fails_without("swarm/judging/admission.py", "if not verify_record(signed):")
 @fails_without("swarm/judging/admission.py", "if signed.swarm != self._swarm:")
 @pytest.mark.parametrize(
@@ -248,10 +237,12 @@ KINDS = ["new", "known", "remembered", "false", "stolen", "known, false", "remem
 
 
 @fails_without("swarm/judging/admission.py", "if verified == record.signature:", "if verified is not None:")
+@fails_without("swarm/judging/admission.py", "if verified is not None:")
 @fails_without("swarm/judging/admission.py", " and set(self.rejections) <= {Rejection.DUPLICATE}")
 @given(st.lists(st.sampled_from(KINDS), min_size=1, max_size=8))
 @example(["new", "known, false"])
 @example(["new", "remembered, false"])
+@example(["remembered"])
 @settings(max_examples=100, deadline=None)
 def test_what_is_forwarded_has_something_new_and_nothing_that_the_next_hop_rejects(kinds: list[str]) -> None:
     """Which may not know a record, and would blame this node for a false signature."""
@@ -272,16 +263,8 @@ def test_what_is_forwarded_has_something_new_and_nothing_that_the_next_hop_rejec
 
 @fails_without("swarm/judging/admission.py", "if not is_gossip and not self.reputation.allows(author, sender):")
 @fails_without("swarm/judging/admission.py", "cost(1, len(record.body))", "0.0")
-def test_pulled_rollouts_are_charged_to_their_author_by_their_size(gate: Gate) -> None:
-    answers = tuple(Answer("a" * 8000, True) for _ in range(8))
-    records = [gate.record(number, answers=answers) for number in range(64)]
-    result = gate.admission.check_records(records, "neighbour")
-    assert set(result.rejections) == {Rejection.RATE} and not gate.blamed()
-    assert sum(len(item.record.body) for item in result.accepted) <= BURST * ROLLOUT_BYTES + len(records[0].body)
-
-
 @fails_without("swarm/judging/admission.py", "max(len(data), ", "max(0, ")
-def test_a_large_rollout_counts_as_many_and_so_does_a_padded_message(gate: Gate) -> None:
+def test_a_large_rollout_counts_as_many_also_a_pulled_one_and_so_does_a_padded_message(gate: Gate) -> None:
     """Budgets bound what a node forwards in bytes, whatever the number of rollouts."""
 
     def bytes_accepted(make: Callable[[int], bytes]) -> int:
@@ -295,18 +278,22 @@ def test_a_large_rollout_counts_as_many_and_so_does_a_padded_message(gate: Gate)
             total += len(data)
         raise AssertionError("never too much")
 
-    def large(number: int) -> bytes:
-        answers = tuple(Answer(secrets.token_hex(4000), True) for _ in range(8))
-        return encode_message(SWARM, [gate.record(number, answers=answers)], [])
+    def large(number: int) -> RawRecord:
+        return gate.record(number, answers=tuple(Answer(secrets.token_hex(4000), True) for _ in range(8)))
 
-    assert bytes_accepted(large) <= BURST * ROLLOUT_BYTES + wire.MAX_MESSAGE_BYTES
+    most = BURST * ROLLOUT_BYTES + wire.MAX_MESSAGE_BYTES
+    assert bytes_accepted(lambda number: encode_message(SWARM, [large(number)], [])) <= most
     fields = {"v": 1, "swarm": SWARM, "rollouts": [], "pad": secrets.token_bytes(40_000)}
 
     def padded(number: int) -> bytes:
         return b"\x00" + encode({**fields, "have": [number.to_bytes(32, "big")]})
 
     gate.wait(3600)
-    assert bytes_accepted(padded) <= BURST * ROLLOUT_BYTES + wire.MAX_MESSAGE_BYTES
+    assert bytes_accepted(padded) <= most
+    gate.wait(3600)
+    pulled = gate.admission.check_records([large(number) for number in range(1000, 1064)], "neighbour")
+    assert set(pulled.rejections) == {Rejection.RATE} and not gate.blamed()
+    assert sum(len(item.record.body) for item in pulled.accepted) <= BURST * ROLLOUT_BYTES + 2 * wire.MAX_MESSAGE_BYTES
 
 
 @fails_without("swarm/judging/admission.py", "if not self.reputation.allows(publisher, sender):")
@@ -328,8 +315,10 @@ def test_a_flood_is_cut_to_the_rate_and_messages_are_accepted_whole_or_not_at_al
 
 
 @fails_without("swarm/judging/admission.py", " and self.reputation.overdraws(publisher)")
-def test_a_newcomer_is_not_blamed_for_a_budget_that_others_used_up(gate: Gate) -> None:
-    for author in range(1000, 1000 + int(NEWCOMERS_BURST)):
+def test_a_newcomer_is_not_blamed_for_a_budget_that_others_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reputation, "NEWCOMERS_BURST", 64.0)
+    gate = Gate()
+    for author in range(1000, 1064):
         gate.send(gate.record(1, author), sender=peer(author))
     assert gate.send(gate.record(1), sender=AUTHOR) == [Rejection.RATE] and not gate.blamed()
 
@@ -358,11 +347,7 @@ def test_what_ignored_authors_and_neighbours_bring_is_not_looked_at(gate: Gate) 
     assert result.accepted == () and result.rejections == (Rejection.IGNORED,)
 
 
-@fails_without(
-    "swarm/judging/admission.py",
-    "return CheckResult(rejections=(Rejection.IGNORED,))\n            # Before",
-    "pass\n            # Before",
-)
+@fails_without("swarm/judging/admission.py", "if self.reputation.is_ignored(sender) or", "if False and")
 @fails_without("swarm/judging/admission.py", "break\n                continue", "pass\n                continue")
 @fails_without("swarm/judging/admission.py", "_sender_weight(reason, count, is_repeated=is_repeated)", "0.0")
 def test_false_signatures_use_up_nobodys_rate(gate: Gate) -> None:
@@ -422,22 +407,17 @@ def test_a_flood_of_replays_is_ignored_and_their_author_is_not_blamed(gate: Gate
     assert not gate.blamed()
 
 
-def test_pulled_duplicates_and_old_records_blame_nobody(gate: Gate) -> None:
-    records = [gate.record(sequence, author=1 + sequence % 5) for sequence in range(20)]
-    old = gate.record(50, author=9, age=2 * MAX_AGE)
-    first = gate.admission.check_records([*records, old], "first")
-    assert len(first.accepted) == 20 and first.rejections == (Rejection.AGE,)
-    for _ in range(200):
-        again = gate.admission.check_records([*records, old], "second")
-        assert Counter(again.rejections) == {Rejection.DUPLICATE: 20, Rejection.AGE: 1}
-    assert not gate.blamed("first", "second", peer(9))
-
-
 @fails_without("swarm/judging/admission.py", "if author == self._own:")
-def test_own_rollouts_that_come_back_are_duplicates_and_blame_nobody() -> None:
-    gate = Gate(own=AUTHOR)
-    assert gate.admission.check_records([gate.record()], "neighbour").rejections == (Rejection.DUPLICATE,)
-    assert not gate.blamed()
+def test_pulled_duplicates_old_records_and_own_ones_blame_nobody() -> None:
+    gate = Gate(own=peer(8))
+    records = [gate.record(sequence, author=1 + sequence % 5) for sequence in range(20)]
+    others = [gate.record(50, author=9, age=2 * MAX_AGE), gate.record(1, author=8)]
+    first = gate.admission.check_records([*records, *others], "first")
+    assert len(first.accepted) == 20 and first.rejections == (Rejection.AGE, Rejection.DUPLICATE)
+    for _ in range(200):
+        again = gate.admission.check_records([*records, *others], "second")
+        assert Counter(again.rejections) == {Rejection.DUPLICATE: 21, Rejection.AGE: 1}
+    assert not gate.blamed("first", "second", peer(9))
 
 
 @given(st.permutations([(author, age) for author in (1, 2) for age in (0, 600, 1800, 3500)]), st.integers(0, 8))
@@ -451,16 +431,7 @@ def test_the_order_of_arrival_within_an_hour_changes_nothing(order: list[tuple[i
     assert not gate.blamed(peer(2), "peer")
 
 
-@fails_without("swarm/judging/admission.py", "if verified is not None:")
-def test_remembered_rollouts_are_duplicates(gate: Gate) -> None:
-    record = gate.record()
-    gate.admission.remember([record.digest])
-    assert gate.send(record) == [Rejection.DUPLICATE]
-
-
-@fails_without(
-    "swarm/judging/admission.py", "if self.freshness.is_too_old(signed.rollout, is_gossip and author == sender):"
-)
+@fails_without("swarm/judging/admission.py", "if self.freshness.is_too_old(", "if False and self.freshness.is_too_old(")
 @fails_without("swarm/judging/admission.py", "is_gossip and author == sender):", "is_gossip):")
 @fails_without("swarm/judging/admission.py", "is_gossip and author == sender):", "author == sender):")
 @fails_without("swarm/judging/freshness.py", "abs(clock - created) > MAX_AGE", "clock - created > MAX_AGE")
@@ -476,14 +447,13 @@ def test_what_others_bring_is_too_old_by_this_nodes_clock_however_it_arrives(gat
 
 
 @fails_without("swarm/judging/admission.py", "is_gossip and author == sender):", "is_gossip):")
-@pytest.mark.parametrize("among", [10.0, 100.0, 1000.0])
-def test_replays_of_yesterday_take_no_room_from_the_real_ones(among: float) -> None:
+def test_replays_of_yesterday_take_no_room_from_the_real_ones() -> None:
     """A newcomer hears 40 authors that it does not know, and eight times as many rollouts of theirs from yesterday."""
 
     def heard(replayed: int) -> int:
         gate, accepted = Gate(), 0
         gate.wait(60)
-        gate.room.update(64, among)
+        gate.room.update(64, 100.0)
         for number in range(120):
             for copy in range(replayed):
                 author = 10 + (8 * number + copy) % 40
@@ -558,10 +528,7 @@ def test_what_was_announced_is_forwarded_until_it_is_known(gate: Gate) -> None:
 
 
 @fails_without("swarm/judging/reputation.py", "            if budget.level() <= 0:\n                return False\n")
-@fails_without(
-    "swarm/judging/admission.py",
-    "if unknown and not result.accepted and not self.reputation.take_announced(sender, cost(len(unknown), size)):",
-)
+@fails_without("swarm/judging/admission.py", "if unknown and not result.accepted and", "if False and")
 def test_announcements_are_charged_to_the_neighbour_and_apart_from_its_rollouts(gate: Gate) -> None:
     results = [
         gate.announce(*(bytes([message, position]) * 16 for position in range(64)), sender=AUTHOR)

@@ -52,9 +52,7 @@ def test_honest_text_earns_local_rewards_and_hostile_text_is_not_run(source: Tas
 OTHERS = [entry.name for entry in load_manifest("starter").tasks]
 
 
-@fails_without(
-    "swarm/judging/external.py", "if task.question != rollout.question or task.ground_truth != rollout.ground_truth:"
-)
+@fails_without("swarm/judging/external.py", "if task.question != rollout.question or", "if False and")
 @pytest.mark.parametrize(
     "change",
     [
@@ -125,27 +123,25 @@ def test_many_long_rollouts_fill_no_memory(source: TaskSource, honest: Rollout) 
     scorer(honest, 8)
     tracemalloc.start()
     try:
-        for number in range(50):
+        for number in range(20):
             answers = tuple(Answer(f"{number} {index}".ljust(1000, "."), False) for index in range(8))
             scorer(replace(honest, answers=answers, sequence=number), 8)
         kept, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert kept < 50 * 2000, "rewards alone"
-
-
-def test_a_rollout_is_scored_once(source: TaskSource, honest: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
-    scorer = scorer_of(source)
-    first = scorer(honest, 8)
-    monkeypatch.setattr(source, "regenerate", lambda _: pytest.fail("regenerated twice"))
-    assert scorer(replace(honest), 8) == first
+    assert kept < 50_000, "rewards alone"
 
 
 @fails_without("swarm/judging/external.py", "Recent(MAX_SCORED)", "Recent(10**9)")
-def test_the_oldest_rewards_are_forgotten(source: TaskSource, honest: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rollout_is_scored_once_and_the_oldest_rewards_are_forgotten(
+    source: TaskSource, honest: Rollout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(external, "MAX_SCORED", 2)
     scorer = scorer_of(source)
     lies = [replace(honest, sequence=sequence, ground_truth="x") for sequence in range(3)]
     for lie in (*lies, lies[2], lies[0]):
         assert scorer(lie, 8) is None
     assert scorer.rejected.total() == 4, "the third was remembered, the first was not"
+    first = scorer(honest, 8)
+    monkeypatch.setattr(source, "regenerate", lambda _: pytest.fail("regenerated twice"))
+    assert scorer(replace(honest), 8) == first
