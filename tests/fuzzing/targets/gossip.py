@@ -65,7 +65,7 @@ def seeds() -> list[bytes]:
     )  # fmt: skip
     message = signed(host(), CONTENT, 1)
     forged = rpc_pb2.Message(data=b"x", topicIDs=[TOPIC], from_id=bytes(38), seqno=bytes(8), signature=bytes(64))
-    topics = (True, TOPIC), (False, "other")
+    topics = (True, TOPIC), (True, "other"), (False, "other")
     subscribe = [rpc_pb2.RPC.SubOpts(subscribe=flag, topicid=topic) for flag, topic in topics]
     frames = [
         rpc_pb2.RPC(control=graft), rpc_pb2.RPC(publish=[message, forged]), rpc_pb2.RPC(subscriptions=subscribe),

@@ -19,7 +19,6 @@ import pytest
 import trio
 from libp2p.abc import IHost
 from libp2p.crypto.secp256k1 import create_new_key_pair as create_other_key
-from libp2p.io.exceptions import ConnectionClosedError
 from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
 from libp2p.peer.peerinfo import info_from_p2p_addr
@@ -28,8 +27,7 @@ from libp2p.stream_muxer.yamux import yamux
 from libp2p.utils.varint import encode_uvarint
 from multiaddr import Multiaddr
 
-from sapo_edge.swarm.bucket import TokenBucket
-from sapo_edge.swarm.host import hardening, traffic
+from sapo_edge.swarm.host import hardening
 from sapo_edge.swarm.host.gossip import CUT_OFF, MAX_RPC_BYTES, Gossip, Verdict
 from sapo_edge.swarm.host.traffic import UNREAD_BYTES, Meter
 from sapo_edge.swarm.joining.identity import Identity
@@ -195,11 +193,7 @@ async def test_a_negotiation_is_bounded_before_it_is_read() -> None:
 
 @fails_without("swarm/host/traffic.py", "shield=True", "shield=False")
 @in_trio()
-async def test_a_cancelled_write_leaves_no_half_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(traffic, "WRITE_STALLED", 0.3)
-    tally = Tally()
-    meter = Meter(0, 0, tally)
-
+async def test_a_cancelled_write_leaves_no_half_frame() -> None:
     async def write(socket: FakeSocket, stream: Any) -> bytes:
         async def read_later() -> None:
             await trio.sleep(0.1)
@@ -213,23 +207,12 @@ async def test_a_cancelled_write_leaves_no_half_frame(monkeypatch: pytest.Monkey
 
     bare_socket, metered_socket = FakeSocket(), FakeSocket()
     assert await write(bare_socket, bare_socket) == b"1234"
-    assert await write(metered_socket, meter.open(metered_socket)) == b"12345678"
-    stalled = meter.open(FakeSocket())
-    with pytest.raises(ConnectionClosedError):
-        await stalled.write(b"12345678")
-    assert stalled.gone.is_set() and tally.counts["stalled sockets closed"] == 1
+    assert await write(metered_socket, Meter(0, 0, Tally()).open(metered_socket)) == b"12345678"
 
 
 @fails_without("swarm/host/traffic.py", "        self._meter.download.charge(len(data))\n")
 @in_trio()
 async def test_caps_limit_the_rate() -> None:
-    now = [0.0]
-    bucket = TokenBucket(100.0, 50.0, lambda: now[0])
-    assert bucket.take(50) and not bucket.take(1) and bucket.exhausted()
-    bucket.charge(100)
-    assert bucket.wait() == pytest.approx(1.0)
-    now[0] = 2.0
-    assert bucket.level() == 50.0 and not TokenBucket(0, 0).exhausted() and TokenBucket(0, 0).wait(10) == 0.0
     meter = Meter(0, 1_000_000, Tally())
     stream = meter.open(FakeSocket())
     started = trio.current_time()
@@ -350,31 +333,17 @@ async def unfinished_frames(host: IHost, victim: Victim) -> None:
     await leave_unread(host, victim, UNREAD_BYTES // 2 - MAX_RPC_BYTES // 2)
 
 
-async def many_topics(host: IHost, victim: Victim) -> None:
-    rpc = rpc_pb2.RPC()
-    for topic in (f"t{number}" for number in range(200)):
-        for control in (rpc.control.prune, rpc.control.ihave, rpc.control.graft):
-            control.add(topicID=topic)
-        rpc.subscriptions.add(subscribe=True, topicid=topic)
-    await send(host, victim, frame(rpc))
-    router = victim.pubsub.router
-    assert len(router.back_off) <= 1 and len(victim.pubsub.peer_topics) <= 1
-    assert not router.ihave_message_limits and not router.graft_flood_tracking
-
-
 @fails_without("swarm/host/hardening.py", "if len(self) >= MAX_STREAMS:")
 @fails_without("swarm/host/hardening.py", "min(MAX_BUFFERED, self.meter.unread // 2)", "2**40")
 @fails_without("swarm/host/hardening.py", "self._announced + self.unfinished + sum(", "self._announced + sum(")
 @fails_without("swarm/host/hardening.py", "    yamux_module.MAX_WINDOW_SIZE = MAX_WINDOW\n")
-@pytest.mark.parametrize(
-    ("attack", "dropped"), [(many_streams, True), (leave_unread, True), (unfinished_frames, True), (many_topics, False)]
-)
+@pytest.mark.parametrize("attack", [many_streams, leave_unread, unfinished_frames])
 @in_trio()
-async def test_memory_that_a_peer_can_make_the_library_use_is_bounded(attack: Attack, dropped: bool) -> None:
+async def test_memory_that_a_peer_can_make_the_library_use_is_bounded(attack: Attack) -> None:
     async with hardened() as victim, attacker(victim) as host:
         (connection,) = victim.host.get_network().connections[host.get_id()]
         await attack(host, victim)
-        assert await until(lambda: connection.muxed_conn.is_closed, 5.0 if dropped else 0.1) == dropped
+        assert await until(lambda: connection.muxed_conn.is_closed)
         assert not victim.died.is_set() and not victim.tally.faults
         assert yamux.MAX_WINDOW_SIZE == hardening.MAX_WINDOW
 
@@ -440,24 +409,23 @@ async def test_a_dial_that_fails_is_not_repeated() -> None:
 
 
 @fails_without("swarm/host/host.py", "dial_peer = _dial_nobody\n    network.auto_connector.maybe_connect", "unused")
-@pytest.mark.parametrize("occasion", ["a peer leaves", "a stream to a peer that left"])
 @in_trio()
-async def test_the_library_dials_nobody(occasion: str) -> None:
+async def test_the_library_dials_nobody() -> None:
     """It would dial up to 16 peers whose addresses it has, unchecked and at no rate of ours."""
 
-    async def dialled(victim: Victim) -> int:
+    async def dialled(victim: Victim) -> tuple[int, int]:
+        """Dials for a stream to a peer that left, and when a peer leaves."""
         async with elsewhere() as (address, arrived), attacker(victim) as host:
             victim.host.get_peerstore().add_addr(STRANGER, address, 3600)
-            if occasion == "a peer leaves":
-                await host.disconnect(victim.peer_id)
-            else:
-                with trio.move_on_after(0.7), contextlib.suppress(SwarmException):
-                    await victim.host.new_stream(STRANGER, [MESHSUB])
-            await until(lambda: arrived, 0.7)
-        return len(arrived)
+            with trio.move_on_after(0.7), contextlib.suppress(SwarmException):
+                await victim.host.new_stream(STRANGER, [MESHSUB])
+            before = len(arrived)
+            await host.disconnect(victim.peer_id)
+            await until(lambda: len(arrived) > before, 0.7)
+            return before, len(arrived) - before
 
     async with bare() as weak, hardened() as victim:
-        assert await dialled(weak) and not await dialled(victim)
+        assert all(await dialled(weak)) and not any(await dialled(victim))
 
 
 @fails_without("swarm/host/host.py", "psk=psk.hex() if psk else None,", "psk=None,")

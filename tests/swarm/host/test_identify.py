@@ -30,12 +30,9 @@ from tests.swarm.loop import in_trio
 LATER = "/sapo-edge/peers/2.0.0"
 PEER = "12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"
 REFUSED = "peers that did not identify themselves"
-
-
-def answer(protocols: int, addresses: int, padding: int = 0) -> bytes:
-    listen = [Multiaddr(f"/ip4/192.0.2.1/tcp/{port + 1}").to_bytes() for port in range(addresses)]
-    names = [f"/p/{number}" for number in range(protocols)]
-    return Identify(protocols=names, listen_addrs=listen, agent_version="x" * padding).SerializeToString()
+ADDRESS = Multiaddr("/ip4/192.0.2.1/tcp/4001").to_bytes()
+ANSWER = Identify(protocols=["/good"], listen_addrs=[ADDRESS]).SerializeToString()
+TOO_LONG = Identify(protocols=["/good"], agent_version="x" * MAX_IDENTIFY_BYTES).SerializeToString()
 
 
 @asynccontextmanager
@@ -56,18 +53,27 @@ async def peer_that_answers(victim: Hardened, data: bytes) -> AsyncIterator[IHos
 @fails_without("swarm/host/identify.py", "    host._identify_peer = identify\n")
 @fails_without("swarm/host/identify.py", "answer.protocols[:MAX_PROTOCOLS]", "answer.protocols")
 @fails_without("swarm/host/identify.py", "answer.listen_addrs[:MAX_ADDRESSES]", "answer.listen_addrs")
+@fails_without("swarm/host/identify.py", "[name for name in names if len(name) <= MAX_ADDRESS_BYTES]", "names")
+@fails_without("swarm/host/identify.py", "if not 0 < len(raw) <= MAX_ADDRESS_BYTES:", "if not raw:")
+@fails_without("swarm/host/identify.py", "Exception:  # noqa: BLE001 - the library", "ArithmeticError:  # the library")
 @fails_without("swarm/host/identify.py", "store.clear_peerdata(peer_id)", "pass")
 @in_trio()
 async def test_what_a_peer_says_is_bounded_and_forgotten_when_it_leaves() -> None:
+    names = [LATER, *(f"/p/{number}" for number in range(8 * identify.MAX_PROTOCOLS))]
+    addresses = [Multiaddr(f"/ip4/192.0.2.1/tcp/{port + 1}").to_bytes() for port in range(8 * MAX_ADDRESSES)]
+    long, unreadable = Multiaddr("/ip4/192.0.2.1/tcp/1" * (MAX_ADDRESS_BYTES // 8 + 1)).to_bytes(), b"\xff\xff"
+    data = Identify(
+        protocols=["/" + "x" * MAX_ADDRESS_BYTES, *names], listen_addrs=[unreadable, long, *addresses]
+    ).SerializeToString()
+    assert len(data) <= MAX_IDENTIFY_BYTES
     async with hardened() as victim:
         store = victim.host.get_peerstore()
-        data = answer(8 * identify.MAX_PROTOCOLS, 8 * MAX_ADDRESSES)
-        assert len(data) <= MAX_IDENTIFY_BYTES
         async with peer_that_answers(victim, data) as host:
             peer_id = host.get_id()
             assert await until(lambda: store.has_peer(peer_id) and store.get_protocols(peer_id))
-            assert store.get_protocols(peer_id) == [f"/p/{number}" for number in range(identify.MAX_PROTOCOLS)]
-            assert len(store.addrs(peer_id)) == MAX_ADDRESSES
+            assert store.get_protocols(peer_id) == names[: identify.MAX_PROTOCOLS - 1]
+            assert len(store.addrs(peer_id)) == MAX_ADDRESSES - 2
+            assert victim.tally.counts[OTHER_VERSION] == 1
             disconnect(victim.host, str(peer_id))
         assert await until(lambda: not store.has_peer(peer_id)), "nothing remains of a peer that left"
         assert not victim.tally.faults and REFUSED not in victim.tally.counts
@@ -75,7 +81,7 @@ async def test_what_a_peer_says_is_bounded_and_forgotten_when_it_leaves() -> Non
 
 @fails_without("swarm/host/identify.py", "max_length=MAX_IDENTIFY_BYTES", "max_length=2**20")
 @fails_without("swarm/host/identify.py", "Exception:  # noqa: BLE001 - a peer", "ZeroDivisionError:  # a peer")
-@pytest.mark.parametrize("data", [answer(1, 1, MAX_IDENTIFY_BYTES), b"\xff" * 40], ids=["too long", "garbage"])
+@pytest.mark.parametrize("data", [TOO_LONG, b"\xff" * 40], ids=["too long", "garbage"])
 @in_trio()
 async def test_an_answer_that_is_none_is_not_kept(data: bytes) -> None:
     async with hardened() as victim, peer_that_answers(victim, data) as host:
@@ -83,24 +89,6 @@ async def test_an_answer_that_is_none_is_not_kept(data: bytes) -> None:
         store = victim.host.get_peerstore()
         assert not store.has_peer(host.get_id()) or not store.get_protocols(host.get_id())
         assert not victim.tally.faults and not victim.died.is_set()
-
-
-@fails_without("swarm/host/identify.py", "[name for name in names if len(name) <= MAX_ADDRESS_BYTES]", "names")
-@fails_without("swarm/host/identify.py", "if not 0 < len(raw) <= MAX_ADDRESS_BYTES:", "if not raw:")
-@fails_without("swarm/host/identify.py", "Exception:  # noqa: BLE001 - the library", "ArithmeticError:  # the library")
-@in_trio()
-async def test_names_and_addresses_that_are_too_long_or_unreadable_are_left_out() -> None:
-    async with hardened() as victim:
-        good = Multiaddr("/ip4/192.0.2.1/tcp/4001")
-        long = Multiaddr("/ip4/192.0.2.1/tcp/1" * (MAX_ADDRESS_BYTES // 8 + 1)).to_bytes()
-        data = Identify(
-            protocols=["/good", "/" + "x" * MAX_ADDRESS_BYTES, LATER], listen_addrs=[b"\xff\xff", long, good.to_bytes()]
-        ).SerializeToString()
-        async with peer_that_answers(victim, data) as host:
-            store, peer_id = victim.host.get_peerstore(), host.get_id()
-            assert await until(lambda: store.has_peer(peer_id) and store.get_protocols(peer_id))
-            assert (store.get_protocols(peer_id), store.addrs(peer_id)) == (["/good", LATER], [good])
-            assert victim.tally.counts[OTHER_VERSION] == 1
 
 
 @pytest.mark.parametrize(
@@ -131,7 +119,7 @@ def test_the_owner_is_told_once_that_there_may_be_a_newer_version() -> None:
 @fails_without("swarm/host/identify.py", "    host.remove_stream_handler(ID_PUSH)\n")
 @in_trio()
 async def test_nothing_is_accepted_that_a_peer_pushes() -> None:
-    async with hardened() as victim, peer_that_answers(victim, answer(1, 1)) as host:
+    async with hardened() as victim, peer_that_answers(victim, ANSWER) as host:
         with pytest.raises(StreamFailure):
             await host.new_stream(victim.peer_id, [ID_PUSH])
 
@@ -142,10 +130,11 @@ async def test_a_peer_that_says_nothing_holds_nothing_up() -> None:
     host = bare_host()
     host.set_stream_handler(IDENTIFY, ignore)
     async with hardened() as victim, host.run([LOOPBACK]):
-        started = trio.current_time()
         await dial(host, victim.address)
-        assert await until(lambda: REFUSED in victim.tally.counts, 30)
-        assert 9 < trio.current_time() - started < 11
+        await trio.sleep(9)
+        assert REFUSED not in victim.tally.counts
+        await trio.sleep(2)
+        assert victim.tally.counts[REFUSED] == 1
 
 
 async def identify_peer(host: Answering, peer_id: ID) -> None:
@@ -159,7 +148,7 @@ async def identify_peer(host: Answering, peer_id: ID) -> None:
 @in_trio()
 async def test_what_arrives_after_a_peer_left_is_not_kept(left: bool) -> None:
     connection = FakeConnection(PEER)
-    host = Answering(connection, frame(answer(1, 1)))
+    host = Answering(connection, frame(ANSWER))
 
     async def leave() -> None:
         await trio.lowlevel.checkpoint()
@@ -176,7 +165,6 @@ async def test_what_arrives_after_a_peer_left_is_not_kept(left: bool) -> None:
 @in_trio()
 async def test_who_comes_through_a_relay_does_not_say_where_this_node_is(remote: str | None, heard: int) -> None:
     connection = FakeConnection(PEER, remote)
-    data = Identify(observed_addr=Multiaddr("/ip4/192.0.2.1/tcp/4001").to_bytes()).SerializeToString()
-    host = Answering(connection, frame(data))
+    host = Answering(connection, frame(Identify(observed_addr=ADDRESS).SerializeToString()))
     await identify_peer(host, connection.peer_id)
     assert len(host.observed) == heard

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import psutil
-import pytest
 import trio
 from libp2p.abc import IHost
 from libp2p.pubsub.pb import rpc_pb2
@@ -19,6 +18,8 @@ from tests.swarm.loop import in_trio
 
 ROOM = MAX_RPC_BYTES - 250
 """Bytes that one message can be padded with."""
+KEY, UNKNOWN = 6, 15
+"""Fields of a message."""
 
 
 def field(number: int, content: bytes) -> bytes:
@@ -41,16 +42,15 @@ def memory() -> float:
 
 
 @fails_without("swarm/host/gossip.py", "        message = signed_part(message)\n")
-@pytest.mark.parametrize("number", [6, 15], ids=["key", "unknown field"])
 @in_trio()
-async def test_a_message_is_forwarded_and_kept_without_what_nobody_signed(number: int) -> None:
+async def test_a_message_is_forwarded_and_kept_without_what_nobody_signed() -> None:
     """Else whoever brings a message first, padded, keeps it from everybody behind this node."""
     async with attacked() as (victim, reader, host):
         author, before = bare_host(), victim.meter.sent
         for sequence in range(8):
             message = signed(author, b"%d" % sequence, sequence)
             message.ClearField("key")
-            message.MergeFromString(field(number, bytes(ROOM)))
+            message.MergeFromString(field(KEY if sequence % 2 else UNKNOWN, bytes(ROOM)))
             padded = rpc_pb2.RPC(publish=[message])
             assert MAX_RPC_BYTES - 300 < padded.ByteSize() <= MAX_RPC_BYTES
             await send(host, victim, frame(padded))
@@ -82,26 +82,12 @@ async def test_nothing_is_kept_of_what_surrounds_a_message() -> None:
 @in_trio()
 async def test_a_connection_that_is_silent_holds_no_frame() -> None:
     async with attacked() as (victim, _, host), contextlib.AsyncExitStack() as stack:
-        hosts = [host, *[await stack.enter_async_context(attacker(victim)) for _ in range(11)]]
+        hosts = [host, *[await stack.enter_async_context(attacker(victim)) for _ in range(5)]]
         before = memory()
         for each in hosts:
             await send(each, victim, *2 * [frame(field(2, b"") * (ROOM // 2))])
         await trio.sleep(1.0)
         assert memory() - before < 50
-
-
-@fails_without("swarm/host/gossip.py", "len(name) == ID_BYTES and ")
-@in_trio()
-async def test_ids_that_are_none_are_not_asked_for() -> None:
-    """A long one that is announced would come back as a request."""
-    async with attacked() as (victim, _, host):
-        before = victim.meter.sent
-        for number in range(8):
-            rpc = rpc_pb2.RPC()
-            rpc.control.ihave.add(topicID=TOPIC, messageIDs=[bytes([255, number]) + bytes(ROOM)])
-            await send(host, victim, frame(rpc))
-        await trio.sleep(1.0)
-        assert victim.meter.sent - before < 20_000
 
 
 @fails_without("swarm/host/gossip.py", "earlier.cancel()", "pass")

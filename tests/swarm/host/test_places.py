@@ -5,29 +5,24 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-import tracemalloc
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from unittest.mock import Mock
 
 import pytest
 import trio
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.swarm.bucket import Shares, TokenBucket
 from sapo_edge.swarm.finding.circuit import MAX_CIRCUITS_OF_RELAY, MAX_RELAYS
 from sapo_edge.swarm.finding.dialing import MAX_DIALS, MAX_MEMBERS
 from sapo_edge.swarm.finding.peerbook import FIRST_DELAY
-from sapo_edge.swarm.host import traffic
 from sapo_edge.swarm.host.hardening import MAX_STREAMS as MAX_STREAMS_OF_ONE
-from sapo_edge.swarm.host.hardening import safe_yamux
 from sapo_edge.swarm.host.host import MAX_CONNECTIONS, MAX_STREAMS
 from sapo_edge.swarm.host.places import (
     LONGEST_WAIT,
-    LOOK_BYTES,
-    MAX_UNREAD,
     Arrivals,
     Backlog,
     Capacity,
@@ -46,23 +41,18 @@ from tests.swarm.host.streams import FakeSocket
 from tests.swarm.host.victims import LOOPBACK, ignore, until
 from tests.swarm.loop import in_trio
 
-HANDSHAKE, STEPS = 0.02, 5
-"""Seconds of processor time for a handshake, and the reads that it takes."""
 HOSTS = st.tuples(st.integers(1, 3), st.integers(1, 3)).map(lambda pair: f"9.9.{pair[0]}.{pair[1]}")
 
 
-@pytest.mark.parametrize(
-    ("one", "same_address", "same_network", "elsewhere"),
-    [
+def test_the_origin_of_an_address() -> None:
+    for addresses in (
         ("9.9.9.5", "9.9.9.5", "9.9.9.6", "9.9.8.5"),
         ("2a00:1:2:3::1", "2a00:1:2:3:ffff::9", "2a00:1:2:4::1", "2a00:1:3:3::1"),
         ("fe80::1%eth0", "fe80::1%eth1", "192.168.1.6", "9.9.9.5"),
-    ],
-)
-def test_the_origin_of_an_address(one: str, same_address: str, same_network: str, elsewhere: str) -> None:
-    own, *others = map(Origin.of, (one, same_address, same_network, elsewhere))
-    assert [other.address == own.address for other in others] == [True, False, False]
-    assert [other.network == own.network for other in others] == [True, True, False]
+    ):
+        own, *others = map(Origin.of, addresses)
+        assert [other.address == own.address for other in others] == [True, False, False]
+        assert [other.network == own.network for other in others] == [True, True, False]
 
 
 @fails_without("swarm/host/places.py", "if self._addresses[origin.address] > self._per_address:")
@@ -102,14 +92,10 @@ def test_places_are_bounded_and_fair(steps: list[str | int], total: int, per_add
 @fails_without("swarm/host/places.py", "del self._network_of[origin.address]", "pass")
 def test_nothing_is_kept_of_addresses_that_left() -> None:
     places: Places[int] = Places(8, 8)
-    tracemalloc.start()
-    try:
-        for number in range(10_000):
-            places.add(number, f"9.{number >> 16}.{number >> 8 & 255}.{number & 255}")
-            places.remove(number)
-        assert tracemalloc.get_traced_memory()[0] < 2**20
-    finally:
-        tracemalloc.stop()
+    for number in range(8):
+        places.add(number, f"9.9.{number}.9")
+        places.remove(number)
+    assert not any(kept for kept in vars(places).values() if isinstance(kept, dict))
 
 
 @fails_without("swarm/host/places.py", "return max(reversed(self._origins), key=self._crowd)", "return holder")
@@ -224,86 +210,42 @@ async def test_who_is_refused_for_the_rate_displaces_nobody() -> None:
     assert not await meter.admits(last) and not any(socket.gone.is_set() for socket in stay)
 
 
-CAMPUS, FLOODING = "9.9.9.5", "8.8.0.1"
-
-
-class Floor:
-    """A relay whose processor a campus of newcomers behind one address wants, and others that flood.
-
-    Attackers take all arrivals that they get; with pings, connections of the first want the processor all the time.
-    """
-
-    def __init__(self, members: int, pings: int, attackers: Sequence[str]) -> None:
-        self.clock, self._rng = Clock(), random.Random(1)
-        self._arrivals = Arrivals(RelayConfig(Identity(bytes(32))).capacity, self.clock)
-        self._shares = Shares(*PROCESSOR, self.clock)
-        self._attackers = attackers
-        # When each newcomer tries again as `PeerBook` does, and its next pause; when each handshake goes on, and its
-        # steps left.
-        self._waiting = [(self.clock.now, FIRST_DELAY)] * members
-        self._handshakes: list[tuple[float, int]] = []
-        self._pings = [self.clock.now] * pings
-        self.joined = 0
-
-    def tick(self) -> None:
-        """A tenth of a second, in which whoever may be read is read, in any order."""
-        self.clock.now += 0.1
-        for attacker in self._attackers:
-            while self._arrivals.turn(attacker) is not None:
-                self._shares.charge(attacker, HANDSHAKE)
-        household = f"12.{int(self.clock.now) // 200}.{int(self.clock.now) % 200}.1"
-        assert self._arrivals.turn(household) == 0.0, "who is alone in a network does not wait for others"
-        due = [pause for when, pause in self._waiting if when <= self.clock.now]
-        self._waiting = [one for one in self._waiting if one[0] > self.clock.now]
-        for pause in due:
-            if (delay := self._arrivals.turn(CAMPUS)) is None:
-                self._waiting.append((self.clock.now + pause * self._rng.uniform(0.5, 1.5), min(2 * pause, 120.0)))
-            else:
-                self._handshakes.append((self.clock.now + delay, STEPS))
-        readers = [(self._step, number) for number in range(len(self._handshakes))]
-        readers += [(self._ping, number) for number in range(len(self._pings))]
-        for read, number in self._rng.sample(readers, len(readers)):
-            read(number)
-        self.joined += sum(steps == 0 for _, steps in self._handshakes)
-        self._handshakes = [one for one in self._handshakes if one[1]]
-
-    def _read(self, address: str) -> float:
-        """Seconds until a connection of an address may be read; 0 if it was read now."""
-        delay = self._shares.wait(address)
-        if not delay:
-            self._shares.charge(address, HANDSHAKE / STEPS)
-        # A read that has to wait asks again after half a second.
-        return min(delay, 0.5)
-
-    def _step(self, number: int) -> None:
-        when, steps = self._handshakes[number]
-        if when <= self.clock.now:
-            delay = self._read(CAMPUS)
-            self._handshakes[number] = (self.clock.now + delay, steps - (not delay))
-
-    def _ping(self, number: int) -> None:
-        if self._pings[number] <= self.clock.now:
-            self._pings[number] = self.clock.now + self._read(FLOODING)
-
-
 @pytest.mark.parametrize(
     ("members", "pings", "attackers", "seconds"),
-    [
-        (200, 0, (FLOODING,), 100),
-        (200, 100, (FLOODING,), 150),
-        (400, 0, (), 300),
-        (400, 0, (FLOODING, "8.8.1.1", "8.8.2.1"), 900),
-    ],
+    [(200, 100, ["8.8.0.1"], 150), (400, 0, [], 300), (400, 0, ["8.8.0.1", "8.8.1.1", "8.8.2.1"], 900)],
 )
 def test_200_nodes_of_a_campus_join_while_one_address_floods(
-    members: int, pings: int, attackers: Sequence[str], seconds: int
+    members: int, pings: int, attackers: list[str], seconds: int
 ) -> None:
-    assert RelayConfig(Identity(bytes(32))).capacity.per_address >= 400
-    floor = Floor(members, pings, attackers)
-    begin = floor.clock.now
-    while floor.joined < members and floor.clock.now - begin < seconds:
-        floor.tick()
-    assert floor.joined == members, f"{floor.joined} have joined after {seconds} s"
+    """All of the campus are behind one address. Attackers take all arrivals that they get, or ping all the time."""
+    campus, handshake, config = "9.9.9.5", 0.02, RelayConfig(Identity(bytes(32)))
+    assert config.capacity.per_address >= 400
+    clock, rng = Clock(), random.Random(1)
+    arrivals, shares = Arrivals(config.capacity, clock), Shares(*PROCESSOR, clock)
+    # When each newcomer tries again as `PeerBook` does, and its next pause; when each handshake goes on.
+    waiting, handshakes = [(clock.now, FIRST_DELAY)] * members, list[float]()
+    for tick in range(10 * seconds):
+        clock.now += 0.1
+        for attacker in attackers:
+            while arrivals.turn(attacker) is not None:
+                shares.charge(attacker, handshake)
+        household = f"12.{tick // 2000}.{tick // 10 % 200}.1"
+        assert arrivals.turn(household) == 0.0, "who is alone in a network does not wait for others"
+        due = [pause for when, pause in waiting if when <= clock.now]
+        waiting = [one for one in waiting if one[0] > clock.now]
+        for pause in due:
+            if (delay := arrivals.turn(campus)) is None:
+                waiting.append((clock.now + pause * rng.uniform(0.5, 1.5), min(2 * pause, 120.0)))
+            else:
+                handshakes.append(clock.now + delay)
+        readers = [(campus, when) for when in handshakes if when <= clock.now] + [("8.8.0.1", 0.0)] * pings
+        for address, when in rng.sample(readers, len(readers)):
+            if not shares.wait(address):
+                shares.charge(address, handshake)
+                handshakes = [other for other in handshakes if other != when]
+        if not waiting and not handshakes:
+            return
+    pytest.fail(f"{len(waiting) + len(handshakes)} have not joined after {seconds} s")
 
 
 @fails_without("swarm/host/places.py", "if delay > LONGEST_WAIT:")
@@ -373,6 +315,7 @@ def test_who_leaves_is_not_counted() -> None:
 
 
 @fails_without("swarm/host/places.py", "while excess > 0:")
+@settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(300, 900)), min_size=40, max_size=100))
 def test_the_bound_holds(arrivals: list[tuple[int, int]]) -> None:
     backlog = Backlog(Tally(), LIMIT)
@@ -385,16 +328,3 @@ def test_the_bound_holds(arrivals: list[tuple[int, int]]) -> None:
             if connections[number].ended:
                 backlog.remove(connections[number])
         assert sum(connection.unread for connection in connections) < LIMIT + LIMIT // 8
-
-
-@fails_without("swarm/host/hardening.py", "Backlog(meter.tally, meter.unread)", "Backlog(meter.tally)")
-def test_a_node_holds_less_unread_data_than_a_relay() -> None:
-    backlog = safe_yamux(Meter(0, 0, Tally()), 15.0).backlog
-    peers = [Connection(f"9.9.9.{number}") for number in range(16)]
-    for peer in peers:
-        backlog.add(peer)
-    for _ in range(64):
-        for peer in peers:
-            peer.receive(backlog, 64 * 1024)
-        assert sum(peer.unread for peer in peers) <= traffic.UNREAD_BYTES + LOOK_BYTES < MAX_UNREAD / 3
-    assert any(peer.ended for peer in peers)

@@ -36,21 +36,17 @@ from tests.fakes import Clock
 from tests.swarm.host.streams import FakeSocket
 from tests.swarm.host.victims import LOOPBACK, address_of, bare_host, dial, hardened, until
 from tests.swarm.loop import in_trio
-from tests.waiting import burn
 
 SLOW = TProtocol("/slow")
 DELAYED = "reads delayed: the address has used up its processor time"
 
 
 @fails_without("swarm/host/work.py", "COMMON, COMMON_BURST = 0.12, 0.3", "COMMON, COMMON_BURST = 0.5, 0.3")
-def test_ten_addresses_get_a_quarter_of_a_core_at_most() -> None:
+@fails_without("swarm/host/work.py", "COMMON, COMMON_BURST = 0.12, 0.3", "COMMON, COMMON_BURST = 0.12, 4.0")
+@fails_without("swarm/member/session.py", "NEWCOMERS_CHECK_BURST = 0.015, 0.2", "NEWCOMERS_CHECK_BURST = 0.05, 0.2")
+def test_ten_addresses_get_a_quarter_of_a_core_at_most_and_six_no_more_in_any_half_minute() -> None:
     assert ARRIVING_SHARE + COMMON + 10 * SHARE <= 0.25
     assert ARRIVING_BURST + COMMON_BURST + 10 * SHARE_BURST <= 10.0, "at once, seconds"
-
-
-@fails_without("swarm/member/session.py", "NEWCOMERS_CHECK_BURST = 0.015, 0.2", "NEWCOMERS_CHECK_BURST = 0.05, 0.2")
-@fails_without("swarm/host/work.py", "COMMON, COMMON_BURST = 0.12, 0.3", "COMMON, COMMON_BURST = 0.12, 4.0")
-def test_six_addresses_get_no_more_in_any_half_minute() -> None:
     addresses, arrivals = COMMON_BURST + 30 * (COMMON + 6 * SHARE), ARRIVING_BURST + 30 * ARRIVING_SHARE
     checks = NEWCOMERS_CHECK_BURST + 30 * NEWCOMERS_CHECK
     assert addresses <= 30 * 0.19 and addresses + arrivals + checks <= 30 * 0.25 + 1e-9
@@ -76,12 +72,13 @@ async def test_all_that_the_event_loop_does_for_an_address_is_charged_to_it() ->
 @fails_without("swarm/host/work.py", "if work is self:", "if True:")
 @in_trio()
 async def test_what_a_task_and_those_that_it_starts_do_is_charged_to_their_address() -> None:
-    work = Work(Shares(0.0, 0.0, 1e-9, 0.1))
+    clock = Clock()
+    work = Work(Shares(0.0, 0.0, 1e-9, 0.1), clock)
     trio.lowlevel.add_instrument(work)
 
     async def child() -> None:
         for _ in range(4):
-            burn(0.02)
+            clock.now += 0.02
             await trio.sleep(0)
 
     async def connection(address: str | None) -> None:
@@ -180,20 +177,19 @@ async def test_all_that_a_connection_does_is_charged_to_its_address(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if this node dialled, in whose name the library works then."""
-    cost = 0.3
+    clock = Clock()
     receive, read = MeteredStream.read, SafeYamux._read_data_body
 
     async def slow_handshake(metered: MeteredStream, count: int | None = None) -> bytes:
-        if not metered.upgraded:
-            burn(cost / 2)
+        clock.now += 0.0 if metered.upgraded else 1.0
         return await receive(metered, count)
 
     async def slow_read(muxer: SafeYamux, length: int) -> bytes:
-        burn(cost / 3)
+        clock.now += 1.0
         return await read(muxer, length)
 
     async def handler(stream: Any) -> None:
-        burn(cost if place == "stream" else 0.0)
+        clock.now += 3.0 if place == "stream" else 0.0
         await stream.reset()
 
     if place == "handshake":
@@ -202,6 +198,7 @@ async def test_all_that_a_connection_does_is_charged_to_its_address(
         monkeypatch.setattr(SafeYamux, "_read_data_body", slow_read)
     ledger, host = _Ledger(), bare_host()
     async with hardened(processor=ledger) as victim, host.run([LOOPBACK]):
+        victim.meter.work._clock = clock
         victim.host.set_stream_handler(SLOW, handler)
         if place == "handshake":
             await dial(host, victim.address)
@@ -211,4 +208,4 @@ async def test_all_that_a_connection_does_is_charged_to_its_address(
             with trio.move_on_after(1.0), contextlib.suppress(Exception):
                 stream = await host.new_stream(victim.peer_id, [SLOW])
                 await stream.read(1)
-        assert await until(lambda: ledger.charged["127.0.0.1"] >= cost, 2.0)
+        assert await until(lambda: ledger.charged["127.0.0.1"] >= 3.0, 2.0)
