@@ -35,7 +35,7 @@ from tests.swarm.finding.fakes import make_discovery
 from tests.swarm.loop import in_trio, meanwhile
 from tests.swarm.member.members import make_member, peer
 from tests.swarm.rendezvous.mainline import LOOSE, ON_LOOPBACK, start
-from tests.swarm.rendezvous.test_named import HOME, REFUSED
+from tests.swarm.rendezvous.test_named import HOME
 from tests.swarm.rendezvous.test_rendezvous import run_instead
 
 STARTER, OTHER = load_manifest("starter"), load_manifest("arithmetic")
@@ -112,13 +112,6 @@ class Street:
 @pytest.fixture
 def street(monkeypatch: pytest.MonkeyPatch) -> Street:
     return Street(monkeypatch)
-
-
-@in_trio(jumps=0)
-async def test_only_public_addresses_of_other_networks_are_asked(street: Street) -> None:
-    for place in REFUSED:
-        assert not await street.ask(place)
-    assert street.asked == [] and await street.ask(("9.9.9.9", 4001))
 
 
 @fails_without("swarm/visits/find.py", "        await trio.sleep(self._dials.wait())\n")

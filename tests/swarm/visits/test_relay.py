@@ -124,14 +124,21 @@ async def lab(clients: int, offer: Offer | None = None, **options: Any) -> Async
 
 
 @fails_without("swarm/finding/hop.py", '        msg.ClearField("peer")\n')
+@fails_without("swarm/finding/hop.py", "        self._drop_absent()\n        msg.ClearField", "        msg.ClearField")
 @in_trio()
-async def test_a_peer_can_reserve_only_for_itself() -> None:
+async def test_a_peer_can_reserve_only_for_itself_while_it_is_connected_and_leaves_no_stream_open() -> None:
     async with lab(2) as (hop, (attacker, honest)):
         for _ in range(20):
             assert await attacker.reserve(ID(b"\x00\x24\x08\x01\x12\x20" + secrets.token_bytes(32)).to_bytes()) == OK
         assert (len(hop.holders), len(hop.resource_manager._reservations)) == (1, 1)
+        (connection,) = hop.host.get_network().get_connections(ID.from_string(attacker.id))
+        assert await until(lambda: all(stream.closed for stream in connection.muxed_conn.streams.values()), 20)
         assert await honest.reserve() == OK
         assert len(hop.holders) == 2
+        await attacker.host.get_network().close_peer(ID.from_string(attacker.relay.peer_id))
+        assert await until(lambda: ID.from_string(attacker.id) not in hop.host.get_network().connections, 20)
+        assert await honest.reserve() == OK
+        assert list(map(str, hop.resource_manager._reservations)) == [honest.id]
 
 
 @fails_without("swarm/finding/hop.py", "                self._active_relays.clear()\n")
@@ -206,46 +213,35 @@ async def test_a_member_connects_through_another_as_soon_as_it_has_said_its_swar
         assert not await carries(node.host, other_tag, relay.address)
 
 
-def test_one_address_uses_up_neither_the_openings_nor_the_bytes_of_a_member() -> None:
+def test_one_address_does_not_use_up_the_bytes_of_a_member() -> None:
     host = Host()
     hop = members_hop(host.host, host.tally, 65536, lambda peer: True, lambda peer: True)
     assert hop._wait("9.9.9.9", 10_000_000) > 60
     assert hop._wait("8.8.8.8", 1000) < 1, "another address has a share of its own"
-    for _ in range(20):
-        hop._openings.charge("9.9.9.9", 1.0)
-    assert hop._openings.exhausted("9.9.9.9")
-
-
-async def take_two_circuits(hop: Hop, attacker: Host, targets: Sequence[Host]) -> None:
-    """All that the attacker gets."""
-    for target in targets:
-        assert await target.reserve() == OK
-    await attacker.reach(targets[0])
-    await attacker.reach(targets[1])
-    with pytest.raises(FAILED):
-        await attacker.reach(targets[2])
-    assert hop.circuits == 2
 
 
 @fails_without("swarm/finding/hop.py", "self._circuits[source] >= self._offer.circuits_from_one or ")
-@in_trio()
-async def test_circuits_are_bounded() -> None:
-    async with lab(4, Offer(circuits_from_one=2)) as (hop, (attacker, *targets)):
-        await take_two_circuits(hop, attacker, targets)
-        await targets[2].reach(targets[0])
-        assert await targets[2].echoes(targets[0])
-
-
 @fails_without("swarm/finding/hop.py", "Places(offer.circuits, offer.circuits)", "Places(10**6, 10**6)")
-@pytest.mark.skipif(sys.platform != "linux", reason="only 127.0.0.1 is an address of this machine")
 @in_trio()
-async def test_circuits_are_shared_between_addresses() -> None:
-    async with lab(4, Offer(circuits=2)) as (hop, (attacker, *targets)), Host().running() as newcomer:
-        await take_two_circuits(hop, attacker, targets)
-        await newcomer.join(attacker.relay, ("127.0.0.9", 0))
-        await newcomer.reach(targets[0])
-        assert await newcomer.echoes(targets[0]) and await attacker.echoes(targets[0])
-        assert await until(lambda: hop.circuits <= 2, 20)
+async def test_circuits_are_bounded_for_a_node_and_shared_between_addresses() -> None:
+    async with lab(4, Offer(circuits=3, circuits_from_one=2)) as (hop, (attacker, other, *targets)):
+        for target in (other, *targets):
+            assert await target.reserve() == OK
+        for target in targets:
+            await attacker.reach(target)
+        with pytest.raises(FAILED):
+            await attacker.reach(other)
+        await other.reach(targets[0])
+        assert await other.echoes(targets[0]) and hop.circuits == 3
+        with pytest.raises(FAILED):
+            await other.reach(targets[1])
+        if sys.platform != "linux":
+            return  # only 127.0.0.1 is an address of this machine
+        async with Host().running() as newcomer:
+            await newcomer.join(attacker.relay, ("127.0.0.9", 0))
+            await newcomer.reach(targets[0])
+            assert await newcomer.echoes(targets[0]) and await attacker.echoes(targets[0])
+            assert await until(lambda: hop.circuits <= 3, 20)
 
 
 @fails_without("swarm/visits/relay.py", "config.capacity, Shares(*PROCESSOR)", "processor=Shares(*PROCESSOR)")
@@ -305,21 +301,14 @@ def test_a_public_relay_without_libtorrent_says_what_to_get(monkeypatch: pytest.
     assert not list(tmp_path.iterdir())
 
 
-@in_trio()
-async def test_the_library_closes_no_connection_of_a_relay(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Any] = []
-
-    def make(*arguments: Any, **options: Any) -> Any:
-        made.append(make_host(*arguments, **options))
-        return made[0]
-
-    monkeypatch.setattr(relay_module, "make_host", make)
-    config = RelayConfig(Identity(bytes(32)), listen="loopback", members=1000)
-    async with trio.open_nursery() as nursery:
-        await run_relay(config, Tally(), lambda addresses: nursery.cancel_scope.cancel())
-    bounds = made[0].get_network().connection_config
+def test_the_library_closes_no_connection_of_a_relay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_module, "running", run := Mock(side_effect=InterruptedError))
+    with pytest.raises(InterruptedError):
+        trio.run(run_relay, RelayConfig(Identity(bytes(32)), members=1000), Tally(), print)
+    host = run.call_args.args[0]
+    bounds = host.get_network().connection_config
     # Above the high-water mark it closes idle connections, twenty at a time.
-    assert min(bounds.high_watermark, bounds.max_connections, made[0].get_peerstore().max_peers) > 1000
+    assert min(bounds.high_watermark, bounds.max_connections, host.get_peerstore().max_peers) > 1000
 
 
 @fails_without("swarm/finding/hop.py", "while budget[0] > 0 and (data", "while (data")
@@ -353,26 +342,6 @@ async def test_one_node_has_few_requests_open() -> None:
         assert host.tally.counts == {"relaying refused: too many requests": 1}
         nursery.cancel_scope.cancel()
     assert not hop._streams, "each gives its place back"
-
-
-@fails_without("swarm/finding/hop.py", "        self._drop_absent()\n        msg.ClearField", "        msg.ClearField")
-@in_trio()
-async def test_reservations_of_nodes_that_left_are_deleted() -> None:
-    async with lab(2) as (hop, (gone, here)):
-        assert await gone.reserve() == OK
-        await gone.host.get_network().close_peer(ID.from_string(gone.relay.peer_id))
-        assert await until(lambda: ID.from_string(gone.id) not in hop.host.get_network().connections, 20)
-        assert await here.reserve() == OK
-        assert list(map(str, hop.resource_manager._reservations)) == [here.id]
-
-
-@in_trio()
-async def test_a_renewed_reservation_leaves_no_stream_open() -> None:
-    async with lab(1) as (hop, (node,)):
-        for _ in range(3):
-            assert await node.reserve() == OK
-        (connection,) = hop.host.get_network().get_connections(ID.from_string(node.id))
-        assert await until(lambda: all(stream.closed for stream in connection.muxed_conn.streams.values()), 20)
 
 
 @in_trio()
@@ -487,7 +456,10 @@ def test_volunteers_take_no_places_from_relays_of_the_swarm(granting: None, monk
     assert (len(held & strangers), len(held - strangers)) == (circuit.MAX_VOLUNTEERS, circuit.MAX_RELAYS)
 
 
-def test_a_relay_that_refuses_is_asked_less_and_less_and_relays_before_members(monkeypatch: pytest.MonkeyPatch) -> None:
+@in_trio()
+async def test_a_relay_that_refuses_is_asked_less_and_less_and_relays_before_members(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     addresses = relays([f"9.{number}.9.9" for number in range(6)])
     dedicated, member, *_ = addresses
     refusing = set(addresses)
@@ -505,18 +477,18 @@ def test_a_relay_that_refuses_is_asked_less_and_less_and_relays_before_members(m
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     client = client_among(addresses, monkeypatch, dedicated=dedicated, new_stream=new_stream)
 
-    def pass_time(seconds: float) -> None:
+    async def pass_time(seconds: float) -> None:
         for _ in range(int(seconds / circuit.POLL_SECONDS)):
-            trio.run(client._keep_reservations)
+            await client._keep_reservations()
             clock[0] += circuit.POLL_SECONDS
 
-    pass_time(3600.0)
+    await pass_time(3600.0)
     assert asked[0][1] == dedicated and {peer for _, peer in asked[:6]} == set(addresses)
     times = [when - 1000.0 for when, peer in asked if peer == member]
     assert len([when for when in times if when < 20]) >= 2, "a member may soon know that others reach it"
     assert 15 <= len(times) <= 25, "at first after 5 s, in the end every 5 minutes"
     refusing.clear()
-    pass_time(400.0)
+    await pass_time(400.0)
     assert len(client.addresses()) == 2 and not client._refusals.keys() & {item.relay for item in client.addresses()}
 
 
