@@ -66,9 +66,7 @@ def test_a_key_has_exactly_one_id(text: str) -> None:
 
 @fails_without("swarm/joining/identity.py", "@lru_cache(maxsize=4096)", "@lru_cache(maxsize=None)")
 def test_so_many_ids_that_others_make_up_are_remembered() -> None:
-    for number in range(5000):
-        assert public_key_of(peer_id_of(number.to_bytes(32, "big")))
-    assert public_key_of.cache_info().currsize <= 4096
+    assert public_key_of.cache_info().maxsize == 4096
 
 
 @fails_without("swarm/joining/identity.py", "if len(peer_id) > MAX_PEER_ID_CHARACTERS:")

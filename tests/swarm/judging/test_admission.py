@@ -176,6 +176,7 @@ def test_a_rejected_record_blames_whoever_could_have_noticed_and_never_its_autho
         (b"", Rejection.SHAPE), (b"\x07garbage", Rejection.SHAPE), (bytes(wire.MAX_MESSAGE_BYTES + 1), Rejection.SIZE),
         (encode_message(SWARM, [], [])[:-2], Rejection.SHAPE), (encode_message(OTHER, [], []), Rejection.SWARM),
     ],
+    ids=["empty", "garbage", "too long", "cut off", "of another swarm"],
 )  # fmt: skip
 def test_a_rejected_message_blames_whoever_forwarded_it(gate: Gate, data: bytes, reason: Rejection) -> None:
     result = gate.admission.check_message(data, "neighbour", AUTHOR)

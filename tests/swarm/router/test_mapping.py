@@ -15,7 +15,6 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -204,9 +203,10 @@ async def test_a_mapping_is_renewed_removed_and_asked_for_again_with_the_same_se
 async def test_a_router_that_does_not_answer_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     programs = "import time; time.sleep(99)", "import sys; sys.exit(1)", "print('x' * 99999)", "print('{}')"
     monkeypatch.setattr(mapping_module, "_command", lambda task: [sys.executable, "-c", programs[task.port - 4001]])
-    mappings = [Mapping(4001 + number, list[str]().append, Tally(), Ports()) for number in range(4)]
+    tally = Tally()
+    mappings = [Mapping(4001 + number, list[str]().append, tally, Ports()) for number in range(4)]
     async with meanwhile(*(mapping.run for mapping in mappings)):
-        await trio.sleep(2.0)
+        assert await until(lambda: tally.counts == {"routers that forward no port": 3}, 20)
     assert all(mapping.current is None for mapping in mappings)
     assert [mapping.port for mapping in mappings] == [4001, 4002, 4003, 4004]
 
@@ -215,11 +215,13 @@ OVERDOING = """
 import signal, resource
 from sapo_edge.swarm.router import program
 def ask(task):
-    print(0 < signal.alarm(1) <= 20, resource.getrlimit(resource.RLIMIT_AS)[0] >> 20, flush=True)
+    left, _ = signal.setitimer(signal.ITIMER_REAL, 0.0)
+    print(0 < left <= 20, resource.getrlimit(resource.RLIMIT_AS)[0] >> 20, flush=True)
     try:
         bytearray(512 << 20)
     except MemoryError:
         print("no room", flush=True)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
     while True:
         pass
 program.ask = ask

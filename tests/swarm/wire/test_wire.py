@@ -18,7 +18,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.rollout import MAX_ANSWER_BYTES, MAX_ANSWERS, MAX_INTEGER, MAX_QUESTION_BYTES, Answer, Rollout, TaskRef
@@ -59,6 +59,7 @@ def reason_of(decode: Callable[[], object]) -> Rejection | None:
     return None
 
 
+@settings(max_examples=50)
 @given(rollouts)
 def test_a_signed_rollout_is_decoded_again(rollout: Rollout) -> None:
     signed = sign_rollout(rollout, SWARM, US)
