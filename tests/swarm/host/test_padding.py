@@ -18,8 +18,6 @@ from tests.swarm.loop import in_trio
 
 ROOM = MAX_RPC_BYTES - 250
 """Bytes that one message can be padded with."""
-KEY, UNKNOWN = 6, 15
-"""Fields of a message."""
 
 
 def field(number: int, content: bytes) -> bytes:
@@ -50,7 +48,8 @@ async def test_a_message_is_forwarded_and_kept_without_what_nobody_signed() -> N
         for sequence in range(8):
             message = signed(author, b"%d" % sequence, sequence)
             message.ClearField("key")
-            message.MergeFromString(field(KEY if sequence % 2 else UNKNOWN, bytes(ROOM)))
+            # The key, or a field that nobody knows.
+            message.MergeFromString(field(6 if sequence % 2 else 15, bytes(ROOM)))
             padded = rpc_pb2.RPC(publish=[message])
             assert MAX_RPC_BYTES - 300 < padded.ByteSize() <= MAX_RPC_BYTES
             await send(host, victim, frame(padded))

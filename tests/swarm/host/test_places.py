@@ -317,6 +317,7 @@ def test_who_leaves_is_not_counted() -> None:
 @fails_without("swarm/host/places.py", "while excess > 0:")
 @settings(max_examples=30)
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(300, 900)), min_size=40, max_size=100))
+@example([(number % 10, 900) for number in range(100)])
 def test_the_bound_holds(arrivals: list[tuple[int, int]]) -> None:
     backlog = Backlog(Tally(), LIMIT)
     connections = [Connection(f"9.9.9.{number % 3}") for number in range(10)]

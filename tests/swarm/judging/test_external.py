@@ -36,17 +36,11 @@ def scorer_of(source: TaskSource) -> ExternalScorer:
     return ExternalScorer(source, lambda text, ended: FakePolicy().cut(text, ended, 64))
 
 
-def rewards_of(source: TaskSource, rollout: Rollout) -> tuple[float, ...]:
-    scored = scorer_of(source)(rollout, 8)
-    assert scored is not None
-    return scored.rewards
-
-
 def test_honest_text_earns_local_rewards_and_hostile_text_is_not_run(source: TaskSource, honest: Rollout) -> None:
-    assert rewards_of(source, honest) == (1.0, 0.0)
     texts = ["", "<answer>", "<answer>__import__('os').abort()</answer>", "\x00" * 100, "<answer>" + "9" * 8000]
-    rollout = replace(honest, answers=tuple(Answer(text, True) for text in texts))
-    assert rewards_of(source, rollout) == (0.0,) * len(texts)
+    rollouts = honest, replace(honest, answers=tuple(Answer(text, True) for text in texts))
+    scored = [scorer_of(source)(rollout, 8) for rollout in rollouts]
+    assert [one and one.rewards for one in scored] == [(1.0, 0.0), (0.0,) * len(texts)]
 
 
 OTHERS = [entry.name for entry in load_manifest("starter").tasks]
