@@ -248,6 +248,7 @@ def _invalid_records() -> list[dict[str, Any]]:
         ("a field is missing", _signed({k: v for k, v in _body().items() if k != "question"}), "shape"),
         ("a field twice", _signed(_twice()), "shape"),
         ("a key that is no text", _signed(_body({7: 7})), "shape"),  # type: ignore[dict-item]
+        ("a key of bytes", _signed(_body({b"x": 7})), "shape"),  # type: ignore[dict-item]
         ("something follows", _signed(usual.body + b"\xc0"), "shape"),
         ("cut off", _signed(usual.body[:-1]), "shape"),
         ("an extension type", _signed(_body({"later": msgpack.ExtType(5, b"x")})), "shape"),
