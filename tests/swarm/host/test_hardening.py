@@ -360,16 +360,19 @@ async def test_connections_leave_nothing_behind() -> None:
             async with host.run([]):
                 await host.connect(info_from_p2p_addr(Multiaddr(victim.address)))
 
-        def all_closed() -> bool:
-            gc.collect()  # the visitors' side of the sockets, which may become garbage late
+        async def all_closed() -> bool:
+            with trio.move_on_after(60.0):
+                while victim.meter.sockets:
+                    gc.collect()  # the visitors' side of the sockets, which may become garbage late
+                    await trio.sleep(0.1)
             return not victim.meter.sockets
 
         await visit()
-        await until(all_closed)
+        await all_closed()
         before = trio.lowlevel.current_statistics().tasks_living
         for _ in range(4):
             await visit()
-        assert await until(all_closed, 60.0)
+        assert await all_closed()
         await trio.sleep(0.5)
         assert trio.lowlevel.current_statistics().tasks_living <= before + 2
         network = victim.host.get_network()
