@@ -36,8 +36,11 @@ def chat(
     json: Annotated[bool, typer.Option("--json", help="JSON lines on stdin and stdout.")] = False,
 ) -> None:  # fmt: skip
     """Talk to base model and adapter side by side."""
-    if json and (question is not None or not base):
-        raise ConfigError("--json reads questions from stdin, for both models", "leave the question and --no-base out")
+    if json and (question is not None or not base or task is not None or temperature):
+        raise ConfigError(
+            "--json reads questions from stdin, each with its own task and temperature, for both models",
+            "leave the question, --task, --plain, --temperature and --no-base out",
+        )
     if question == "-":
         question = sys.stdin.read(MAX_QUESTION_BYTES + 1) if sys.stdin is not None else ""
     flags = {"model": model, "manifest": manifest, "backend": backend, "threads": threads}

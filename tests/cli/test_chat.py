@@ -77,7 +77,8 @@ def test_one_question_from_the_command_line_or_from_stdin(invoke: Invoke, home: 
         ended = invoke(*command, question, typed=typed)
         assert ended.code == 0 and ended.err.splitlines() == ["loading tiny"], ended.err
         assert ended.out.endswith("\n") and not ended.out.startswith(("base", "adapter"))
-    assert_refused(invoke("chat", "--json", "x", "--home", home), 2, "--json reads questions from stdin")
+    for given in (["x"], ["--plain"], ["--temperature", "1"], ["--no-base"]):
+        assert_refused(invoke("chat", "--json", *given, "--home", home), 2, "--json reads questions from stdin")
 
 
 def test_a_question_is_a_task_and_a_chat_plain(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

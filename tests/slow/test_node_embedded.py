@@ -1,4 +1,4 @@
-"""A short run of the embedded model, from an empty state directory to an evaluated adapter."""
+"""A short run of the embedded model, from an empty state directory to an evaluated adapter; memory as estimated."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from sapo_edge import events
-from sapo_edge.backends.llama.policy import LlamaCppPolicy
-from sapo_edge.backends.model.find import embedded_model
-from sapo_edge.evaluate import evaluate
+from sapo_edge.backends.backend import silent
+from sapo_edge.backends.llama.requantise import choose_sampler
+from sapo_edge.backends.model.find import embedded_model, find_model
+from sapo_edge.backends.model.gguf_header import read_header
 from sapo_edge.state.journal import Journal
-from sapo_edge.tasks.general import general_source
+from tests import needs
 from tests.cli.process import Result, fork
+from tests.memory_probe import measure_memory
 
 pytestmark = [
     pytest.mark.slow,
@@ -34,6 +36,14 @@ def sapo(home: Path, *arguments: str | Path) -> Result:
     process = fork(*arguments, "--home", home, "--json", directory=home.parent)
     out, err = process.communicate(900)
     return Result(process.wait(), out, err)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache of which file to sample from, measured once."""
+    directory = tmp_path_factory.mktemp("measured") / "cache"
+    choose_sampler(read_header(find_model("")), directory, 1, silent)
+    return directory
 
 
 @pytest.fixture(scope="module")
@@ -101,9 +111,8 @@ def test_eval_agrees_with_the_run(home: Path, reported: list[events.Event]) -> N
     assert (record["base"]["correct"], record["adapter"]["correct"]) == (compared.base, compared.adapter)
 
 
-def test_general_questions_are_neither_too_easy_nor_too_hard_for_the_model(cpu: LlamaCppPolicy) -> None:
-    source = general_source()
-    prompt_for, longest = source.manifest.prompt_for, source.manifest.max_tokens
-    base = evaluate(cpu, source.own_tasks(), prompt_for, source.judge, longest, use_adapter=False)
-    # So that a fall and a rise both show.
-    assert 24 <= base.right <= 42 and base.questions == 60
+@pytest.mark.parametrize("backend", ["torch", "llama_cpp", pytest.param("mlx", marks=needs.MLX)])
+def test_memory_is_as_estimated(backend: str, cache: Path) -> None:
+    """Of a small round in a fresh process, whose libraries count too."""
+    memory = measure_memory(backend, cache)
+    assert memory["estimate"] == pytest.approx(memory["measured"], rel=0.2)
