@@ -48,17 +48,14 @@ class Bench:
     release: threading.Event = field(default_factory=threading.Event)
     raws: list[socket.socket] = field(default_factory=list)
 
-    def start(self) -> ControlServer:
-        self.server = ControlServer(self.path, self.methods(), lambda count: self.history(count))
-        self.server.start()
-        return self.server
-
-    def methods(self) -> dict[str, Callable[[Mapping[str, Any]], object]]:
-        return {
+    def start(self) -> None:
+        methods: dict[str, Callable[[Mapping[str, Any]], object]] = {
             "echo": dict, "refuse": Mock(side_effect=ConfigError("that is wrong", "do it right")),
             "crash": lambda params: 1 / 0, "nan": lambda params: float("nan"),
             "large": lambda params: "x" * (MAX_REPLY_BYTES + 1), "wait": lambda params: self.release.wait(SECONDS),
         }  # fmt: skip
+        self.server = ControlServer(self.path, methods, lambda count: self.history(count))
+        self.server.start()
 
     def raw(self, data: bytes = b"") -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
@@ -300,31 +297,23 @@ def test_a_slow_handler_delays_only_its_own_client(bench: Bench) -> None:
             client.request("wait", timeout=0.05)
 
 
-def test_clients_notice_the_end_of_the_node(bench: Bench) -> None:
-    follower, waiting = bench.client(), bench.client()
-    follower.subscribe()
-    threading.Timer(0.1, bench.server.stop).start()
+def test_clients_notice_their_own_end_and_the_node_s_and_another_node_replaces_the_socket(bench: Bench) -> None:
+    closed, follower, waiting = (bench.client() for _ in range(3))
+    for client in (closed, follower):
+        client.subscribe()
+    threading.Timer(0.05, closed.close).start()
+    assert list(closed.events(SECONDS)) == []
+    with pytest.raises(NoNodeError, match="the node has stopped"):
+        closed.request("echo")
+    threading.Timer(0.05, bench.server.stop).start()
     assert list(follower.events(SECONDS)) == []
     assert waiting.wait_for_end(SECONDS)
     bench.server.stop()
     with pytest.raises(NoNodeError, match="no node runs here; start one"):
         bench.client()
-
-
-def test_closing_from_another_thread_ends_the_events(bench: Bench) -> None:
-    client = bench.client()
-    client.subscribe()
-    threading.Timer(0.05, client.close).start()
-    assert list(client.events(SECONDS)) == []
-    with pytest.raises(NoNodeError, match="the node has stopped"):
-        client.request("echo")
-
-
-def test_the_socket_of_a_killed_node_is_replaced(bench: Bench) -> None:
-    bench.server.stop()
-    left = socket.socket(socket.AF_UNIX)
-    left.bind(str(bench.path))
-    left.close()
+    # As a killed node leaves it.
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(bench.path))
     with pytest.raises(NoNodeError):
         bench.client()
     bench.start()
