@@ -27,7 +27,9 @@ class Machine(PowerMeter):
         return Power(20.0, self.source)
 
 
-def test_pauses_are_neither_work_nor_energy_and_totals_outlive_the_node(tmp_path: Path) -> None:
+def test_pauses_are_neither_work_nor_energy_an_estimate_no_measurement_and_totals_outlive_the_node(
+    tmp_path: Path,
+) -> None:
     machine, stop = Machine(), Stop()
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
         effort = Effort(journal, stop, machine, machine.clock)
@@ -40,21 +42,15 @@ def test_pauses_are_neither_work_nor_energy_and_totals_outlive_the_node(tmp_path
         assert effort.counters() == {WORKED: 15, MEASURED: 15, JOULES: 300}
         stop.pause("hot")
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
-        effort = Effort(journal, Stop(), machine, machine.clock)
+        stop = Stop()
+        effort = Effort(journal, stop, machine, machine.clock)
         machine.now += 1
         assert effort.counters() == {WORKED: 16, MEASURED: 16, JOULES: 320}
-
-
-def test_an_estimate_is_no_measurement(tmp_path: Path) -> None:
-    machine, stop = Machine(), Stop()
-    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
-        effort = Effort(journal, stop, machine, machine.clock)
         machine.source = "estimate"
         machine.now += 10
-        assert effort.counters() == {WORKED: 10, MEASURED: 0, JOULES: 0}
-        effort = Effort(journal, stop, machine, machine.clock)
+        assert effort.counters() == {WORKED: 26, MEASURED: 16, JOULES: 320}
         stop.pause("hot")
         stop.after_round()
         effort.counters()
         machine.now += 3
-        assert effort.counters()[WORKED] == 3
+        assert effort.counters()[WORKED] == 29, "it works to its end"

@@ -65,21 +65,21 @@ def test_queries_reach_the_node_as_they_were_sent() -> None:
     ]  # fmt: skip
 
 
-def with_values(method: str, name: str, values: tuple[Any, ...]) -> list[tuple[str, dict[str, Any]]]:
-    return [(method, {name: value}) for value in values]
-
-
+WRONG: dict[tuple[str, str], tuple[Any, ...]] = {
+    ("history", "points"): (9, 1001, True, 10.0, "10", None, [], -1, 10**30),
+    ("rollouts", "limit"): (0, 51, True, 1.5, "1", None),
+    ("rollouts", "before"): (
+        1, [], [1], [1, 2, 3], [1, -1], [1, True], [1, None], "12", {"0": 1, "1": 2}, [1, 2**63], [1.0, 2],
+    ),
+    ("rollouts", "origin"): ("mine", None, 1, ["own"], {}),
+    ("rollouts", "author"): (1, [], "x" * 129, True),
+    ("rollouts", "informative"): (0, 1, "true", []),
+    ("rollouts", "entry"): (1, [], "x" * 129, True),
+    ("rollouts", "search"): (None, 1, "x" * 201, ["x"]),
+}  # fmt: skip
 MALFORMED: list[tuple[str, dict[str, Any]]] = [
-    *with_values("history", "points", (9, 1001, True, 10.0, "10", None, [], -1, 10**30)),
+    *((method, {name: value}) for (method, name), values in WRONG.items() for value in values),
     ("history", {"point": 10}),
-    *with_values("rollouts", "limit", (0, 51, True, 1.5, "1", None)),
-    *with_values("rollouts", "before", (1, [], [1], [1, 2, 3], [1, -1], [1, True], [1, None], "12",
-                                                   {"0": 1, "1": 2}, [1, 2**63], [1.0, 2])),
-    *with_values("rollouts", "origin", ("mine", None, 1, ["own"], {})),
-    *with_values("rollouts", "author", (1, [], "x" * 129, True)),
-    *with_values("rollouts", "informative", (0, 1, "true", [])),
-    *with_values("rollouts", "entry", (1, [], "x" * 129, True)),
-    *with_values("rollouts", "search", (None, 1, "x" * 201, ["x"])),
     ("rollouts", {"order": "oldest"}),
     ("rollout", {}), ("rollout", {"round": 1}), ("rollout", {"round": 1, "position": "0"}),
     ("rollout", {"round": -1, "position": 0}), ("rollout", {"round": 1, "position": 0, "limit": 1}),
