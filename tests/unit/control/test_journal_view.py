@@ -38,7 +38,8 @@ def finished(number: int) -> RoundFinished:
 
 
 def held_out(number: int, **changes: Any) -> HeldOut:
-    return replace(HeldOut(round=number, accuracy=0.4, correct=4, questions=10, low=0.2, high=0.8), **changes)
+    event = HeldOut(round=number, accuracy=0.4, correct=4, questions=10, low=0.2, high=0.8, split="validation")
+    return replace(event, **changes)
 
 
 def figures(event: RoundFinished) -> tuple[float, float, float, float]:
@@ -103,24 +104,21 @@ def test_a_fresh_journal_has_no_course_and_a_head_start_until_the_first_round(jo
 
 
 @pytest.mark.parametrize("count", [1, 9, 10, 11, 12, 100])
-def test_of_many_evaluations_the_first_the_best_and_the_last_stay(journal: Journal, count: int) -> None:
+def test_of_many_evaluations_on_the_last_questions_the_first_the_best_and_the_last_stay(
+    journal: Journal, count: int
+) -> None:
     best = count * 2 // 3
+    journal.record(held_out(0, split="", questions=100, accuracy=1.0))
     for number in range(count):
         journal.record(held_out(number, accuracy=0.9 if number == best else math.nan if number == 1 else 0.4))
     found = JournalReader(journal.path).history(10)["held_out"]
+    assert set(found["split"]) == {"validation"} and set(found["questions"]) == {10}
     assert len(found["round"]) <= 10 and found["round"] == sorted(set(found["round"]))
     assert {0, best, count - 1} <= set(found["round"])
     assert {len(column) for column in found.values()} == {len(found["round"])}
     if count <= 8:
         assert found["round"] == list(range(count))
     assert json.dumps(found, allow_nan=False)
-
-
-def test_only_evaluations_on_the_questions_of_the_last_one_are_in_the_history(journal: Journal) -> None:
-    for number, questions, split in ((0, 100, ""), (10, 100, ""), (10, 200, "validation"), (20, 200, "validation")):
-        journal.record(held_out(number, questions=questions, split=split))
-    found = JournalReader(journal.path).history(10)["held_out"]
-    assert found["round"] == [10, 20] and found["questions"] == [200, 200] and set(found["split"]) == {"validation"}
 
 
 def own(

@@ -46,10 +46,10 @@ def source(*questions: OwnQuestion, max_tokens: int = 64) -> TaskSource:
 
 
 def run(
-    home: Path, settings: Settings, tasks: TaskSource, policy: FakePolicy,
+    home: Path, settings: Settings, tasks: TaskSource | None = None, policy: FakePolicy | None = None,
     prepare: Callable[[Node], object] = lambda node: None,
 ) -> Machine:  # fmt: skip
-    machine = Machine(home, tasks)
+    machine = Machine(home, tasks or source(*OWN))
     machine.start(settings, policy, prepare)
     return machine
 
@@ -102,8 +102,8 @@ def rising(
 
 
 def test_right_answers_of_training_questions_are_learned_first(tmp_path: Path) -> None:
-    tasks, policy = source(*OWN), FakePolicy()
-    machine = run(tmp_path, replace(SETTINGS, head_start="3"), tasks, policy)
+    machine = run(tmp_path, replace(SETTINGS, head_start="3"))
+    policy = machine.policy
     before = policy.log.index("generate")
     log = [call for call in policy.log[:before] if call not in ("save", "load")]
     # What the base answers to the questions that are rehearsed is sampled when it is due.
@@ -114,7 +114,7 @@ def test_right_answers_of_training_questions_are_learned_first(tmp_path: Path) -
         (answer,) = group.answers
         question = group.prompt[-1].content
         assert (answer.text, answer.ended, answer.advantage) == (str(int(question.split()[0]) + 1), True, 1.0)
-        assert answer.known and not tasks.is_held_out(question)
+        assert answer.known and not machine.source.is_held_out(question)
     ((updates, _, done),) = validations(machine)
     assert (updates, done) == (3, True)
     progress = [event for event in machine.of(events.Progress) if event.phase == "head_start"]
@@ -161,12 +161,14 @@ def test_where_answers_are_read_in_tags_they_are_learned_in_tags() -> None:
     assert np.array_equal(slopes, np.full(200, -1.0)), "the derivative of minus a log-probability"
 
 
-def test_without_it_nothing_changes_and_rounds_ask_the_same_questions(tmp_path: Path) -> None:
-    plain, ahead = FakePolicy(), FakePolicy()
-    machine = run(tmp_path / "plain", SETTINGS, source(*OWN), plain)
-    run(tmp_path / "ahead", replace(SETTINGS, head_start="2"), source(*OWN), ahead)
+def test_without_it_nothing_changes_and_rounds_ask_the_same_questions_at_the_same_rate(tmp_path: Path) -> None:
+    machine = run(tmp_path / "plain", SETTINGS)
+    plain, ahead = machine.policy, run(tmp_path / "ahead", replace(SETTINGS, head_start="30")).policy
     assert not validations(machine) and plain.log[:2] == ["evaluate", "generate"]
     assert (plain.prompts, plain.seeds) == (ahead.prompts, ahead.seeds)
+    rates = [settings.rate(update) for update, settings in enumerate(ahead.settings, start=1)]
+    assert rates[10] == pytest.approx(5 * SETTINGS.learning_rate)
+    assert rates[30:] == [SETTINGS.learning_rate] * 2
 
 
 def test_by_default_it_goes_on_while_validation_rises_and_keeps_the_best(tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ def test_it_ends_when_nearly_all_is_right_and_is_not_begun_where_it_can_t_help(t
     assert validations(rising(tmp_path / "all", {0: 0, 20: 3})) == [(20, 3, True)]
     (reason,) = notices(rising(tmp_path / "knows", {0: 3}))
     assert reason == "no head start: the model is nearly always right already"
-    (reason,) = notices(run(tmp_path / "blind", replace(AUTO, held_out=0), source(*OWN), FakePolicy()))
+    (reason,) = notices(run(tmp_path / "blind", replace(AUTO, held_out=0)))
     assert "nothing tells when to end it" in reason
 
 
@@ -198,8 +200,7 @@ def test_a_node_that_is_stopped_goes_on_from_the_best_validation(tmp_path: Path)
     assert validations(again) == validations(whole)[1:]
     assert taught(again.policy.updates[:20]) == taught(whole.policy.updates[20:40]), "with the same questions"
     assert not validations(rising(tmp_path, {0: 3}, settings=replace(AUTO, rounds=2)))
-    generator = replace(AUTO, role="generator")
-    assert not validations(run(tmp_path / "generator", generator, source(*OWN), FakePolicy()))
+    assert not validations(run(tmp_path / "generator", replace(AUTO, role="generator")))
 
 
 def test_one_that_goes_on_with_other_validation_questions_asks_them_first(tmp_path: Path) -> None:
@@ -232,9 +233,8 @@ def test_a_head_start_that_does_harm_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_all_updates_that_the_owner_asked_for_count_where_nothing_can_be_validated(tmp_path: Path) -> None:
-    policy = FakePolicy()
-    run(tmp_path, replace(SETTINGS, head_start="50", held_out=0, rounds=1), source(*OWN), policy)
-    assert policy.log.count("update") == 51 and "load" not in policy.log
+    log = run(tmp_path, replace(SETTINGS, head_start="50", held_out=0, rounds=1)).policy.log
+    assert log.count("update") == 51 and "load" not in log
 
 
 def test_a_node_that_is_stopped_again_and_again_gets_to_its_rounds(tmp_path: Path) -> None:
@@ -243,24 +243,16 @@ def test_a_node_that_is_stopped_again_and_again_gets_to_its_rounds(tmp_path: Pat
 
 
 def test_a_head_start_is_made_before_the_first_round_only(tmp_path: Path) -> None:
-    run(tmp_path, replace(SETTINGS, role="generator", rounds=2), source(*OWN), FakePolicy())
-    after = run(tmp_path, replace(SETTINGS, head_start="30", rounds=3), source(*OWN), FakePolicy())
+    run(tmp_path, replace(SETTINGS, role="generator", rounds=2))
+    after = run(tmp_path, replace(SETTINGS, head_start="30", rounds=3))
     assert not validations(after) and any("head_start = 30 has no effect" in text for text in notices(after))
-    run(tmp_path / "begun", SETTINGS, source(*OWN), FakePolicy())
-    late = run(tmp_path / "begun", replace(SETTINGS, head_start="5", rounds=3), source(*OWN), FakePolicy())
+    run(tmp_path / "begun", SETTINGS)
+    late = run(tmp_path / "begun", replace(SETTINGS, head_start="5", rounds=3))
     assert any("head_start = 5 has no effect" in text for text in notices(late))
 
 
-def test_rounds_learn_at_the_rate_that_they_have_without_it(tmp_path: Path) -> None:
-    policy = FakePolicy()
-    run(tmp_path, replace(SETTINGS, head_start="30", rounds=3), source(*OWN), policy)
-    rates = [settings.rate(update) for update, settings in enumerate(policy.settings, start=1)]
-    assert rates[10] == pytest.approx(5 * SETTINGS.learning_rate)
-    assert rates[-3:] == [SETTINGS.learning_rate] * 3
-
-
 def test_the_owner_s_questions_are_asked_before_and_after_too(tmp_path: Path) -> None:
-    run(tmp_path, SETTINGS, source(*OWN), FakePolicy())
+    run(tmp_path, SETTINGS)
     report = read_report(Paths.default(tmp_path).journal, 2)
     assert report is not None
     trained = {question.question for question in source(*OWN).own["mine"].train}
