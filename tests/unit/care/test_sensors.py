@@ -20,11 +20,11 @@ import pytest
 from sapo_edge.care import sensors
 
 
-def supply(directory: Path, name: str, **lines: str) -> None:
-    """A power supply as Linux lists it."""
-    (directory / name).mkdir(parents=True)
-    for file, text in lines.items():
-        (directory / name / file).write_text(text + "\n")
+def listed(place: Path, **values: object) -> None:
+    """A device as Linux lists it: a file for each value."""
+    place.mkdir(parents=True, exist_ok=True)
+    for name, value in values.items():
+        (place / name).write_text(f"{value}\n")
 
 
 @pytest.fixture
@@ -37,12 +37,12 @@ def linux(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("linux")
 @pytest.mark.parametrize("scope", [{}, {"scope": "System"}])
 def test_a_laptops_battery_is_read_and_a_wireless_mouses_does_not_count(tmp_path: Path, scope: dict[str, str]) -> None:
-    supply(tmp_path, "AC", type="Mains", online="0")
-    supply(tmp_path, "hidpp_battery_0", type="Battery", scope="Device")
+    listed(tmp_path / "AC", type="Mains", online="0")
+    listed(tmp_path / "hidpp_battery_0", type="Battery", scope="Device")
     for place in (tmp_path, tmp_path / "nothing"):
         with pytest.raises(sensors.NoSensorError, match="no battery is found"):
             sensors.read_battery(place)
-    supply(tmp_path, "BAT0", type="Battery", **scope)
+    listed(tmp_path / "BAT0", type="Battery", **scope)
     assert sensors.read_battery(tmp_path) == sensors.Battery(70.6, False)
 
 
