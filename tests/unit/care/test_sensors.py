@@ -27,23 +27,20 @@ def listed(place: Path, **values: object) -> None:
         (place / name).write_text(f"{value}\n")
 
 
-@pytest.fixture
-def linux(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "linux")
+def test_a_laptops_battery_is_read_and_a_wireless_mouses_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     battery = SimpleNamespace(percent=70.6, power_plugged=False)
+    monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(psutil, "sensors_battery", lambda: battery, raising=False)
-
-
-@pytest.mark.usefixtures("linux")
-@pytest.mark.parametrize("scope", [{}, {"scope": "System"}])
-def test_a_laptops_battery_is_read_and_a_wireless_mouses_does_not_count(tmp_path: Path, scope: dict[str, str]) -> None:
     listed(tmp_path / "AC", type="Mains", online="0")
     listed(tmp_path / "hidpp_battery_0", type="Battery", scope="Device")
     for place in (tmp_path, tmp_path / "nothing"):
         with pytest.raises(sensors.NoSensorError, match="no battery is found"):
             sensors.read_battery(place)
-    listed(tmp_path / "BAT0", type="Battery", **scope)
-    assert sensors.read_battery(tmp_path) == sensors.Battery(70.6, False)
+    for scope in ({}, {"scope": "System"}):
+        listed(tmp_path / "BAT0", type="Battery", **scope)
+        assert sensors.read_battery(tmp_path) == sensors.Battery(70.6, False)
 
 
 @pytest.mark.parametrize("platform", ["darwin", "win32", "freebsd14"])
