@@ -67,21 +67,17 @@ def entry(degrees: float, label: str = "") -> SimpleNamespace:
     ({"acpitz": [entry(55)], "iwlwifi_1": [entry(60)]}, 55),
     ({"acpitz": [entry(95)], "coretemp": [entry(50)]}, 50),
     ({"coretemp": [entry(50), entry(-273), entry(65261)]}, 50),
+    ({}, None), ({"nvme": [entry(40)]}, None), ({"coretemp": [entry(-40)]}, None), ({"acpitz": []}, None),
 ])  # fmt: skip
-def test_the_processors_highest_temperature_is_read(
-    monkeypatch: pytest.MonkeyPatch, chips: dict[str, Any], expected: float
+def test_the_processors_highest_temperature_is_read_or_its_lack_reported(
+    monkeypatch: pytest.MonkeyPatch, chips: dict[str, Any], expected: float | None
 ) -> None:
+    no_sensor = pytest.raises(sensors.NoSensorError, match="temperature")
     monkeypatch.setattr(psutil, "sensors_temperatures", lambda: chips, raising=False)
-    assert sensors.read_temperature() == expected
-
-
-@pytest.mark.parametrize("chips", [{}, {"nvme": [entry(40)]}, {"coretemp": [entry(-40)]}, {"acpitz": []}])
-def test_no_processors_sensor_is_reported(monkeypatch: pytest.MonkeyPatch, chips: dict[str, Any]) -> None:
-    monkeypatch.setattr(psutil, "sensors_temperatures", lambda: chips, raising=False)
-    with pytest.raises(sensors.NoSensorError, match="temperature"):
-        sensors.read_temperature()
+    with no_sensor if expected is None else contextlib.nullcontext():
+        assert sensors.read_temperature() == expected
     monkeypatch.delattr(psutil, "sensors_temperatures")
-    with pytest.raises(sensors.NoSensorError):
+    with no_sensor:
         sensors.read_temperature()
 
 

@@ -211,7 +211,7 @@ def save_until(step: int, directory: Path) -> int:
         store = Checkpoints(directory, keep=1)
         sys.addaudithook(counted)
         for round in (1, 2):
-            store.save(state(round, questions=2), lambda place: (place / "adapter.bin").write_bytes(b"again"))
+            store.save(state(round, questions=2), lambda place: (place / "adapter.bin").touch())
         os._exit(0)
     finally:
         os._exit(1)
