@@ -7,6 +7,7 @@ import logging
 import multiprocessing
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,8 +45,8 @@ class SmallDisk:
         self.messages: list[str] = []
         self.sent = 0
 
-    def mount(self, *options: str) -> None:
-        subprocess.run(["mount", *options, str(self.directory)], check=True)
+    def remount(self, how: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{how}", str(self.directory)], check=True)
 
     def work(self, rounds: int) -> None:
         """Start a node that runs so many rounds, or until the disk is full, and that continues where the last ended."""
@@ -76,11 +77,10 @@ class SmallDisk:
 
 def live_with_too_little(directory: Path) -> None:
     """Let the disk become full in several places, and make room again; then let it be read-only."""
-    if ctypes.CDLL(None).unshare(CLONE_NEWNS):
+    mounts = ["--make-rprivate", "/"], ["-t", "tmpfs", "-o", "size=40m,mode=700", "tmpfs", str(directory)]
+    if ctypes.CDLL(None).unshare(CLONE_NEWNS) or any(subprocess.call(["mount", *options]) for options in mounts):
         os._exit(NOT_PERMITTED)
     disk = SmallDisk(directory)
-    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
-    disk.mount("-t", "tmpfs", "-o", "size=40m,mode=700", "tmpfs")
     disk.paths.create()
     logs.configure(disk.paths.log)
     disk.work(2)
@@ -97,18 +97,18 @@ def live_with_too_little(directory: Path) -> None:
         disk.work(1)
         assert len(disk.trained) > before
     logs.configure()
-    disk.mount("-o", "remount,ro")
+    disk.remount("ro")
     for operation in (lambda: disk.work(1), lambda: logs.configure(disk.paths.log)):
         disk.fails(operation, "read-only", "--home")
     assert lock_holder(disk.paths.lock) is None
     assert list(JournalReader(disk.paths.journal).rounds()), "what was learned can be read"
-    disk.mount("-o", "remount,rw")
+    disk.remount("rw")
     disk.work(1)
     for kind in ("the journal", "MB free and", "can't write"):
         assert any(kind in message for message in disk.messages), kind
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "unshare"), reason="for Linux only")
+@pytest.mark.skipif(sys.platform != "linux", reason="for Linux only")
 def test_a_full_disk_and_a_read_only_one_lose_nothing_and_are_reported_with_a_remedy(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
