@@ -11,7 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.soak.report import read, tables
+from tests.soak.records import read_records
+from tests.soak.report import Soaked, tables
 from tests.soak.soak import Options, prepared
 from tests.swarm.namespaces import NotPermittedError
 
@@ -36,7 +37,7 @@ def main() -> int:
                 soak.run()
         except NotPermittedError as error:
             sys.exit(str(error))
-    soaked = read(directory)
+    soaked = Soaked(read_records(directory))
     print(tables(soaked))
     return 1 if soaked.problems() else 0
 

@@ -7,7 +7,7 @@ import re
 import signal
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 from pathlib import Path
@@ -130,12 +130,10 @@ def deaf(accounts: Sequence[Account], names: dict[str, str], since: float) -> li
     ]
 
 
-def read_account(
-    name: str, home: Path, events: list[dict[str, Any]], ends: list[tuple[int, int | None]], texts: Iterable[Path]
-) -> Account:
-    """The account of a home in which nobody lives any more; the texts are files of stderr and logs."""
-    account = Account(name, events, ends)
-    paths = Paths.default(home)
+def read_account(home: Path, ends: list[tuple[int, int | None]]) -> Account:
+    """The account of a home in which nobody lives any more, by the name of its seat."""
+    events = read_events(home / "events.jsonl", ("node_started", "round", "checkpoint", "notice"))
+    account, paths = Account(home.name, events, ends), Paths.default(home)
     try:
         checkpoints = Checkpoints(paths.checkpoints)
         # Each is verified by its hashes.
@@ -147,7 +145,7 @@ def read_account(
     except SapoError as error:
         account.damaged.append(str(error))
     _read_journal(account, paths.journal)
-    for path in texts:
+    for path in (home / "stderr", *sorted(paths.state.glob("*.log*"))):
         lines = path.read_text(errors="replace").splitlines()
         account.faults += [f"{path.name}: {line[:160]}" for line in lines if FAULTS.search(line)]
     return account
@@ -180,14 +178,15 @@ def check(directory: Path, write: Callable[..., None]) -> None:
             ends[record["seat"]][record["life"]] = (0, None)
         if record["kind"] == "death":
             ends[record["seat"]][record["life"]] = (record["asked"], record["code"])
-    accounts = [_read(directory / seat, list(lives.values())) for seat, lives in ends.items() if seat != "relay"]
+    accounts = [read_account(directory / seat, list(lives.values())) for seat, lives in ends.items() if seat != "relay"]
     for account in accounts:
         trained_on = sum(len(digests) for _, digests in account.kept.values())
         found = account.problems()
         write("account", seat=account.name, rounds=len(account.rounds), external=trained_on, problems=found)
     since = ended - max(LAST_PART * (ended - began), LEAST_SECONDS)
     there = [account for account in accounts if account.name not in gone and _was_there(account, since, ended)]
-    names = {account.name: _peer_id(directory / account.name) for account in there}
+    secrets = {account.name: Paths.default(directory / account.name).identity for account in there}
+    names = {name: Identity(read_or_create_secret(secret)).peer_id for name, secret in secrets.items()}
     found = [*silent(there, names, since), *deaf(there, names, ended - DEAF_SECONDS)]
     write("arrivals", pairs=len(there) * (len(there) - 1), problems=found)
 
@@ -196,13 +195,3 @@ def _was_there(account: Account, since: float, ended: float) -> bool:
     """Whether a node took part before the last part, and again long enough before the end."""
     starts = [event["time"] for event in account.events if event["event"] == "node_started"]
     return bool(starts) and starts[0] < since and starts[-1] < ended - LEAST_SECONDS
-
-
-def _read(home: Path, ends: list[tuple[int, int | None]]) -> Account:
-    events = read_events(home / "events.jsonl", ("node_started", "round", "checkpoint", "notice"))
-    logs = sorted(Paths.default(home).state.glob("*.log*"))
-    return read_account(home.name, home, events, ends, [home / "stderr", *logs])
-
-
-def _peer_id(home: Path) -> str:
-    return Identity(read_or_create_secret(Paths.default(home).identity)).peer_id

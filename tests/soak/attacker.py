@@ -8,6 +8,7 @@ line, and prints what it does as JSON lines.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import random
@@ -145,8 +146,7 @@ async def main(options: dict[str, Any]) -> None:
 
     async def attack_in_turn() -> None:
         nonlocal made
-        for turn in range(10**9):
-            name, arguments = KINDS[options["kind"]][turn % len(KINDS[options["kind"]])]
+        for name, arguments in itertools.cycle(KINDS[options["kind"]]):
             await trio.sleep(options["pause"])
             if not targets:
                 continue

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from tests.models import ANSWER_CLOSE, ANSWER_OPEN, SHAPES, VOCABULARY, write_model
 
-DIGITS = tuple(range(ord("0"), ord("9") + 1))
 STRENGTH = 8.0
 """Length of the added direction; the random part of an embedding has length 2."""
 LEAN = 2.0
@@ -38,7 +37,7 @@ def write_guesser(path: Path) -> Path:
     reader = GGUFReader(path, "r+")
     tensors = {tensor.name: tensor.data for tensor in reader.tensors}
     embedding, output = tensors["token_embd.weight"], tensors["output.weight"]
-    digits = list(DIGITS)
+    digits = [*b"0123456789"]
     others = [token for token in range(VOCABULARY) if token not in {*digits, ANSWER_OPEN}]
     follows = (others, [ANSWER_OPEN]), ([ANSWER_OPEN], digits), (digits, [ANSWER_CLOSE])
     for direction, (before, after) in enumerate(follows):

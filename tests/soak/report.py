@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.soak.records import Record, read_records
+from tests.soak.records import Record
 from tests.soak.slopes import Decision, Slope, decide, fit, together
 
 BOUND = 1.0
@@ -102,10 +101,6 @@ class Soaked:
             # The larger one of each count.
             lives[sample["life"]] |= Counter(counts(sample))
         return sum(lives.values(), Counter[str]())
-
-
-def read(path: Path) -> Soaked:
-    return Soaked(read_records(path))
 
 
 def tables(soaked: Soaked) -> str:

@@ -12,7 +12,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 
@@ -49,27 +49,24 @@ class Life:
 class Seat:
     """A home, and who lives there, oldest first; the name is that of the namespace, too."""
 
+    secret: ClassVar = "identity"
+    """Name of the file of its identity."""
     name: str
     host: str
     home: Path
     bootstrap: tuple[str, ...] = ()
     lives: list[Life] = field(default_factory=list)
-    gone: bool = False
 
     def __post_init__(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
         # Stdout and stderr of all lives.
         self.events_file, self.errors_file = self.home / "events.jsonl", self.home / "stderr"
         self.paths.create()
-        self.peer_id = Identity(read_or_create_secret(self._secret)).peer_id
+        self.peer_id = Identity(read_or_create_secret(self.paths.state / self.secret)).peer_id
 
     @property
     def paths(self) -> Paths:
         return Paths.default(self.home)
-
-    @property
-    def _secret(self) -> Path:
-        return self.paths.identity
 
     @property
     def address(self) -> str:
@@ -106,7 +103,7 @@ class Seat:
 
     def ready_since(self) -> float:
         """When its last process began to work, Unix seconds; infinite before. From then on it ends in order."""
-        started = self.events("node_started") if self.lives else []
+        started = read_events(self.events_file, ("node_started",)) if self.lives else []
         ready = bool(started) and started[-1]["time"] > self.lives[-1].begun
         return float(started[-1]["time"]) if ready else math.inf
 
@@ -125,10 +122,6 @@ class Seat:
                 return client.request(method)
         except (SapoError, OSError):
             return None
-
-    def events(self, *names: str) -> list[dict[str, Any]]:
-        """What all its lives said of these names, in order; half a line of a killed process is left out."""
-        return read_events(self.events_file, names)
 
     def measure(self) -> dict[str, Any] | None:
         life = self.life
@@ -160,9 +153,7 @@ class Seat:
 
 
 class Relay(Seat):
-    @property
-    def _secret(self) -> Path:
-        return self.paths.state / "relay-identity"
+    secret = "relay-identity"
 
     def command(self) -> list[str]:
         return ["-m", "sapo_edge", "relay", "--json", f"--home={self.home}", "--port", str(PORT)]
@@ -173,6 +164,7 @@ class Relay(Seat):
 
 
 def read_events(path: Path, names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """What all lives of a seat said of these names, in order; half a line of a killed process is left out."""
     events = []
     for line in path.read_text(errors="replace").splitlines():
         if any(f'"event": "{name}"' in line or f'"event":"{name}"' in line for name in names):

@@ -8,6 +8,7 @@ import math
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -69,7 +70,7 @@ class Soak:
         self.attackers: dict[str, LineProcess] = {}
         for number, kind in enumerate(KINDS):
             settle(lab, kind[:8], 210 + number)
-        self._reported: dict[str, int] = {}
+        self._reported = Counter[str]()
         self._executor = ThreadPoolExecutor(8)
 
     def run(self) -> None:
@@ -82,8 +83,10 @@ class Soak:
         turns.start()
         self._attack()
         self._watch(began)
-        for attacker in self.attackers.values():
-            self._read(attacker)
+        self._read()
+        for kind, attacker in self.attackers.items():
+            if (code := attacker.process.poll()) is not None:
+                self.records.write("attacker ended", by=kind, code=code)
             attacker.kill()
         turns.stop()
         self._sample()
@@ -153,8 +156,7 @@ class Soak:
             if now >= next_sample:
                 next_sample += SAMPLE_SECONDS
                 self._sample()
-            for attacker in self.attackers.values():
-                self._read(attacker)
+            self._read()
             time.sleep(0.2)
 
     def _is_possible(self, change: Change) -> bool:
@@ -168,7 +170,6 @@ class Soak:
         if change.kind in {"start", "join"}:
             self._start(seat)
         else:
-            seat.gone = change.kind == "leave"
             seat.end(change.by)
         self._aim()
 
@@ -186,16 +187,13 @@ class Soak:
             if sample:
                 self.records.write("sample", **sample)
 
-    def _read(self, attacker: LineProcess) -> None:
-        (kind,) = (kind for kind, process in self.attackers.items() if process is attacker)
-        read = self._reported.get(kind, 0)
-        lines = attacker.lines[read:]
-        self._reported[kind] = read + len(lines)
-        for line in lines:
-            self.records.write("attack", by=kind, **line)
-        if attacker.process.poll() is not None and self._reported.get(f"{kind} ended") is None:
-            self._reported[f"{kind} ended"] = 1
-            self.records.write("attacker ended", by=kind, code=attacker.process.returncode)
+    def _read(self) -> None:
+        """Write what the attackers told since the last time."""
+        for kind, attacker in self.attackers.items():
+            lines = attacker.lines[self._reported[kind] :]
+            self._reported[kind] += len(lines)
+            for line in lines:
+                self.records.write("attack", by=kind, **line)
 
     def _end_all(self) -> None:
         for seat in self.nodes:

@@ -21,8 +21,8 @@ from sapo_edge.swarm.joining.identity import Identity
 from tests.fakes import round_event
 from tests.soak.accounts import Account, check, deaf, read_account, silent
 from tests.soak.churn import QUIET, plan
-from tests.soak.records import Records
-from tests.soak.report import Soaked, read, tables
+from tests.soak.records import Records, read_records
+from tests.soak.report import Soaked, tables
 from tests.soak.slopes import Slope, decide, fit, together
 
 HOUR, EVERY = 3600, 10
@@ -101,7 +101,7 @@ def test_what_a_run_tells_of_short_lives_faults_and_a_break(tmp_path: Path) -> N
     records = [record for record in soaked().records if record["kind"] not in {"ended", "arrivals"}]
     text = "".join(json.dumps(record) + "\n" for record in records[:200]) + '{"kind": "sam'
     (tmp_path / "records.jsonl").write_text(text)
-    assert "| n1 |" in tables(read(tmp_path))
+    assert "| n1 |" in tables(Soaked(read_records(tmp_path)))
 
 
 def life(begins: int, *rounds: int) -> list[dict[str, Any]]:
@@ -184,9 +184,9 @@ def make_home(path: Path, rounds: list[int], heard: str, arrived: float, events:
 
 
 def test_an_account_is_read_from_a_home(tmp_path: Path) -> None:
-    make_home(tmp_path, [1, 2, 4], "late", 500.0, [])
-    (tmp_path / "stderr").write_text("fine\nTraceback (most recent call last):\n  File\n")
-    found = read_account("n1", tmp_path, [], [], [tmp_path / "stderr"])
+    make_home(tmp_path / "n1", [1, 2, 4], "late", 500.0, [])
+    (tmp_path / "n1" / "stderr").write_text("fine\nTraceback (most recent call last):\n  File\n")
+    found = read_account(tmp_path / "n1", [])
     assert found.rounds == [1, 2, 4] and found.sequences == [1, 2, 4]
     assert {round: counted for round, (counted, _) in found.kept.items()} == {1: 1, 2: 1, 4: 1}
     assert found.heard == {"other": 104.0, "late": 500.0}

@@ -133,15 +133,26 @@ def test_nothing_pauses_an_idle_machine_on_mains_nor_sensors_that_are_switched_o
 
 
 @each_reason
-def test_each_reason_pauses_the_node_and_it_resumes_when_the_reason_has_passed(
+def test_each_reason_pauses_the_node_until_it_has_passed_and_the_user_has_the_last_word(
     machine: Machine, begin: Begin, text: str
 ) -> None:
     machine.wait(60)
+    for pauses in (True, False):
+        begin(machine)
+        assert machine.wait(60) == (text,)
+        if not pauses:
+            machine.stop.resume()
+            assert machine.wait(600) == (), "it is overruled until it has passed once"
+        calm(machine)
+        assert machine.wait(120) == ()
+    assert machine.reasons == [(text,), ()] * 2
     begin(machine)
-    assert machine.wait(60) == (text,)
+    machine.wait(60)
+    machine.stop.pause("asked to pause")
     calm(machine)
-    assert machine.wait(120) == ()
-    assert machine.reasons == [(text,), ()]
+    assert machine.wait(600) == ("asked to pause",), "a pause by the user never ends by itself"
+    begin(machine)
+    assert machine.wait(60) == ("asked to pause", text)
 
 
 @pytest.mark.parametrize(("begin", "seconds"), [(unplug, 5), (heat, 5), (crowd, 10)])
@@ -176,37 +187,20 @@ def test_it_resumes_ten_degrees_below_the_limit_or_at_half_the_load(
         assert bool(machine.wait(seconds)) == pauses
 
 
-def test_the_text_of_a_reason_is_updated_without_events(machine: Machine) -> None:
+def test_it_resumes_only_when_all_reasons_have_passed_and_updates_their_text_without_events(machine: Machine) -> None:
     unplug(machine)
     machine.wait(60)
     for percent, shown in ((70.0, 70), (69.6, 70), (68.0, 68)):
         machine.battery = Battery(percent, False)
         assert machine.wait(5) == (f"on battery ({shown} %)",)
     assert machine.reasons == [("on battery (71 %)",)]
-
-
-def test_it_resumes_only_when_all_reasons_have_passed(machine: Machine) -> None:
-    unplug(machine)
-    machine.wait(60)
     night(machine)
-    assert machine.wait(5) == ("on battery (71 %)", "quiet hours until 07:00")
+    assert machine.wait(5) == ("on battery (68 %)", "quiet hours until 07:00")
     machine.battery = Battery(71, True)
     assert machine.wait(60) == ("quiet hours until 07:00",)
     machine.local_time = at(7)
     assert machine.wait(5) == ()
     assert len(machine.reasons) == 4
-
-
-@each_reason
-def test_resuming_overrules_a_reason_until_it_has_passed_once(machine: Machine, begin: Begin, text: str) -> None:
-    begin(machine)
-    machine.wait(60)
-    machine.stop.resume()
-    assert machine.wait(600) == ()
-    calm(machine)
-    assert machine.wait(120) == ()
-    begin(machine)
-    assert machine.wait(60) == (text,)
 
 
 def test_resuming_overrules_neither_later_reasons_nor_one_that_does_not_count_yet(machine: Machine) -> None:
@@ -218,17 +212,8 @@ def test_resuming_overrules_neither_later_reasons_nor_one_that_does_not_count_ye
     machine.wait(60)
     heat(machine)
     assert machine.wait(60) == ("the processor is at 96 °C",)
-
-
-@each_reason
-def test_a_pause_by_the_user_never_ends_by_itself(machine: Machine, begin: Begin, text: str) -> None:
-    begin(machine)
-    machine.wait(60)
-    machine.stop.pause("asked to pause")
-    calm(machine)
-    assert machine.wait(600) == ("asked to pause",)
-    begin(machine)
-    assert machine.wait(60) == ("asked to pause", text)
+    machine.set(max_temperature=110)
+    assert machine.wait(90) == (), "a higher limit ends a pause"
 
 
 @pytest.mark.parametrize(("begin", "off"), [
@@ -236,6 +221,7 @@ def test_a_pause_by_the_user_never_ends_by_itself(machine: Machine, begin: Begin
     (heat, {"max_temperature": 0}),
     (crowd, {"busy": 0}),
     (night, {"quiet_hours": ""}),
+    (night, {"quiet_hours": "00:00-07:00"}),
 ])  # fmt: skip
 def test_settings_take_effect_while_the_node_runs(machine: Machine, begin: Begin, off: dict[str, object]) -> None:
     begin(machine)
@@ -255,17 +241,6 @@ def test_settings_take_effect_while_the_node_runs(machine: Machine, begin: Begin
     machine.wait(5)
     machine.settings = on
     assert machine.wait(60) != ()
-
-
-def test_a_higher_limit_and_other_quiet_hours_end_a_pause(machine: Machine) -> None:
-    heat(machine)
-    machine.wait(60)
-    machine.set(max_temperature=110)
-    assert machine.wait(90) == ()
-    night(machine)
-    machine.wait(5)
-    machine.set(quiet_hours="00:00-07:00")
-    assert machine.wait(5) == ()
 
 
 def test_missing_sensors_are_reported_once_and_skipped(machine: Machine) -> None:

@@ -7,19 +7,14 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.care.power import CORE_WATTS, Power, PowerMeter, read_battery_watts, read_processor_joules
-
-
-def entry(place: Path, **values: object) -> None:
-    place.mkdir(parents=True, exist_ok=True)
-    for name, value in values.items():
-        (place / name).write_text(f"{value}\n")
+from tests.unit.care.test_sensors import listed
 
 
 def package(zones: Path, number: int, microjoules: object) -> None:
-    entry(zones / f"intel-rapl:{number}", name=f"package-{number}", energy_uj=microjoules)
+    listed(zones / f"intel-rapl:{number}", name=f"package-{number}", energy_uj=microjoules)
     # A part of it, which would be counted twice, and the whole platform.
-    entry(zones / f"intel-rapl:{number}:0", name="core", energy_uj=10**12)
-    entry(zones / "intel-rapl:9", name="psys", energy_uj=10**12)
+    listed(zones / f"intel-rapl:{number}:0", name="core", energy_uj=10**12)
+    listed(zones / "intel-rapl:9", name="psys", energy_uj=10**12)
 
 
 def test_the_counters_of_all_processors_are_added(tmp_path: Path) -> None:
@@ -33,14 +28,14 @@ def test_the_counters_of_all_processors_are_added(tmp_path: Path) -> None:
 
 
 def test_only_a_discharging_battery_of_the_machine_tells(tmp_path: Path) -> None:
-    entry(tmp_path / "AC", type="Mains")
-    entry(tmp_path / "mouse", type="Battery", scope="Device", status="Discharging", power_now=9_000_000)
-    entry(tmp_path / "BAT0", type="Battery", status="Charging", power_now=30_000_000)
+    listed(tmp_path / "AC", type="Mains")
+    listed(tmp_path / "mouse", type="Battery", scope="Device", status="Discharging", power_now=9_000_000)
+    listed(tmp_path / "BAT0", type="Battery", status="Charging", power_now=30_000_000)
     assert read_battery_watts(tmp_path) is None
-    entry(tmp_path / "BAT0", status="Discharging", power_now=12_500_000)
-    entry(tmp_path / "BAT1", type="Battery", status="Discharging", current_now=-500_000, voltage_now=12_000_000)
+    listed(tmp_path / "BAT0", status="Discharging", power_now=12_500_000)
+    listed(tmp_path / "BAT1", type="Battery", status="Discharging", current_now=-500_000, voltage_now=12_000_000)
     assert read_battery_watts(tmp_path) == pytest.approx(12.5 + 6.0)
-    entry(tmp_path / "BAT1", voltage_now="")
+    listed(tmp_path / "BAT1", voltage_now="")
     assert read_battery_watts(tmp_path) is None
 
 
@@ -56,5 +51,5 @@ def test_the_best_source_is_taken_and_an_estimate_says_so(tmp_path: Path) -> Non
     # The counter began again.
     package(zones, 0, 5)
     assert meter.read(1.0, 116.0).source == "estimate"
-    entry(supplies / "BAT0", type="Battery", status="Discharging", power_now=9_000_000)
+    listed(supplies / "BAT0", type="Battery", status="Discharging", power_now=9_000_000)
     assert meter.read(1.0, 118.0) == Power(9.0, "battery")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import subprocess
 import sys
+import threading
+from collections.abc import Callable
+from typing import Any
 from unittest.mock import Mock, call
 
 import psutil
@@ -16,64 +19,66 @@ from sapo_edge.care.priority import Priority, lower_priority
 linux = pytest.mark.skipif(sys.platform != "linux", reason="for Linux only")
 
 
-def output_of(code: str, *, session: bool = False, before: str = "") -> str:
-    """What a separate process prints, since a priority can't be raised again."""
-    text = f"import os, threading, psutil\n{before}\nfrom sapo_edge.care.priority import lower_priority\n{code}"
-    command = [sys.executable, "-c", text]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, start_new_session=session, check=True)
-    return ended.stdout.strip()
+def alone(act: Callable[[], object], *, session: bool = False) -> Any:
+    """What a function returns in a process of its own, since a priority can't be raised again."""
+    fork = multiprocessing.get_context("fork")
+    reader, writer = fork.Pipe(duplex=False)
+
+    def run() -> None:
+        if session:
+            os.setsid()
+        writer.send(act())
+
+    fork.Process(target=run).start()
+    assert reader.poll(60)
+    return reader.recv()
 
 
-def test_it_applies_to_the_process_and_its_later_threads() -> None:
-    code = """
-priority = lower_priority(7)
-threads = []
-thread = threading.Thread(target=lambda: threads.append(os.getpriority(os.PRIO_PROCESS, 0)))
-thread.start(); thread.join()
-print(os.getpriority(os.PRIO_PROCESS, 0), threads[0], priority.refused, priority.reason)
-"""
-    nice = max(7, os.getpriority(os.PRIO_PROCESS, 0))
-    assert output_of(code) == f"{nice} {nice} () priority: low (nice 7), so that other programs go first"
+def niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, 0)
 
 
-@linux
-def test_it_applies_to_threads_that_run_already() -> None:
-    before = """
-found, go = [], threading.Event()
-def work():
-    go.wait(); found.append(os.getpriority(os.PRIO_PROCESS, 0))
-thread = threading.Thread(target=work); thread.start()
-"""
-    assert output_of("lower_priority(19); go.set(); thread.join(); print(found[0])", before=before) == "19"
+def test_it_applies_to_the_process_and_its_earlier_and_later_threads_and_zero_changes_nothing() -> None:
+    def lowered() -> tuple[object, ...]:
+        is_lowered, seen = threading.Event(), list[int]()
+        threads = [threading.Thread(target=lambda: seen.append(is_lowered.wait(60) * niceness())) for _ in range(2)]
+        threads[0].start()
+        result = lower_priority(7)
+        threads[1].start()
+        is_lowered.set()
+        for thread in threads:
+            thread.join()
+        return result, niceness(), *seen
 
-
-def test_zero_changes_nothing_and_a_priority_is_never_raised() -> None:
-    code = "print(lower_priority(0), psutil.Process().nice())"
-    assert output_of(code) == f"{Priority()} {psutil.Process().nice()}"
-    assert output_of("os.nice(19 - os.nice(0)); lower_priority(5); print(os.nice(0))") == "19"
+    low = max(7, niceness())
+    assert alone(lowered) == (Priority("priority: low (nice 7), so that other programs go first"), low, low, low)
+    assert alone(lambda: (lower_priority(0), niceness())) == (Priority(), niceness())
+    assert alone(lambda: (os.nice(19 - os.nice(0)), lower_priority(5), os.nice(0)))[2] == 19, "it is never raised"
 
 
 @linux
 @pytest.mark.parametrize(("before", "expected"), [
-    ("", "IOPRIO_CLASS_BE 7"), ("psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)", "IOPRIO_CLASS_IDLE 0"),
+    ((), (psutil.IOPRIO_CLASS_BE, 7)), ((psutil.IOPRIO_CLASS_IDLE,), (psutil.IOPRIO_CLASS_IDLE, 0)),
 ])  # fmt: skip
-def test_on_linux_the_disk_priority_is_lowered_too(before: str, expected: str) -> None:
-    code = "lower_priority(10); io = psutil.Process().ionice(); print(io.ioclass.name, io.value)"
-    assert output_of(code, before=before) == expected
+def test_on_linux_the_disk_priority_is_lowered_too(before: tuple[int, ...], expected: tuple[int, int]) -> None:
+    def lowered() -> tuple[int, int]:
+        psutil.Process().ionice(*before)
+        lower_priority(10)
+        return psutil.Process().ionice()
+
+    assert alone(lowered) == expected
 
 
 @linux
 def test_an_own_session_is_lowered_and_that_of_a_shell_is_not() -> None:
     if not priority.AUTOGROUP.exists():
         pytest.skip("this kernel does not group by session")
-    code = "print(lower_priority(10).refused, open('/proc/self/autogroup').read().split()[-1])"
-    assert output_of(code, session=True) == "() 10"
-    code = """
-import subprocess, sys
-subprocess.run([sys.executable, "-c", "from sapo_edge.care import priority; priority.lower_priority(10)"], check=True)
-print(open('/proc/self/autogroup').read().split()[-1])
-"""
-    assert output_of(code, session=True) == "0"
+
+    def group() -> str:
+        return priority.AUTOGROUP.read_text().split()[-1]
+
+    assert alone(lambda: (lower_priority(10).refused, group()), session=True) == ((), "10")
+    assert alone(lambda: (alone(lambda: lower_priority(10)), group()), session=True)[1] == "0"
 
 
 @pytest.mark.parametrize("error", [PermissionError(1, "Operation not permitted"), psutil.AccessDenied(1)])

@@ -20,30 +20,27 @@ import pytest
 from sapo_edge.care import sensors
 
 
-def supply(directory: Path, name: str, **lines: str) -> None:
-    """A power supply as Linux lists it."""
-    (directory / name).mkdir(parents=True)
-    for file, text in lines.items():
-        (directory / name / file).write_text(text + "\n")
+def listed(place: Path, **values: object) -> None:
+    """A device as Linux lists it: a file for each value."""
+    place.mkdir(parents=True, exist_ok=True)
+    for name, value in values.items():
+        (place / name).write_text(f"{value}\n")
 
 
-@pytest.fixture
-def linux(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", "linux")
+def test_a_laptops_battery_is_read_and_a_wireless_mouses_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     battery = SimpleNamespace(percent=70.6, power_plugged=False)
+    monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setattr(psutil, "sensors_battery", lambda: battery, raising=False)
-
-
-@pytest.mark.usefixtures("linux")
-@pytest.mark.parametrize("scope", [{}, {"scope": "System"}])
-def test_a_laptops_battery_is_read_and_a_wireless_mouses_does_not_count(tmp_path: Path, scope: dict[str, str]) -> None:
-    supply(tmp_path, "AC", type="Mains", online="0")
-    supply(tmp_path, "hidpp_battery_0", type="Battery", scope="Device")
+    listed(tmp_path / "AC", type="Mains", online="0")
+    listed(tmp_path / "hidpp_battery_0", type="Battery", scope="Device")
     for place in (tmp_path, tmp_path / "nothing"):
         with pytest.raises(sensors.NoSensorError, match="no battery is found"):
             sensors.read_battery(place)
-    supply(tmp_path, "BAT0", type="Battery", **scope)
-    assert sensors.read_battery(tmp_path) == sensors.Battery(70.6, False)
+    for scope in ({}, {"scope": "System"}):
+        listed(tmp_path / "BAT0", type="Battery", **scope)
+        assert sensors.read_battery(tmp_path) == sensors.Battery(70.6, False)
 
 
 @pytest.mark.parametrize("platform", ["darwin", "win32", "freebsd14"])
@@ -70,21 +67,17 @@ def entry(degrees: float, label: str = "") -> SimpleNamespace:
     ({"acpitz": [entry(55)], "iwlwifi_1": [entry(60)]}, 55),
     ({"acpitz": [entry(95)], "coretemp": [entry(50)]}, 50),
     ({"coretemp": [entry(50), entry(-273), entry(65261)]}, 50),
+    ({}, None), ({"nvme": [entry(40)]}, None), ({"coretemp": [entry(-40)]}, None), ({"acpitz": []}, None),
 ])  # fmt: skip
-def test_the_processors_highest_temperature_is_read(
-    monkeypatch: pytest.MonkeyPatch, chips: dict[str, Any], expected: float
+def test_the_processors_highest_temperature_is_read_or_its_lack_reported(
+    monkeypatch: pytest.MonkeyPatch, chips: dict[str, Any], expected: float | None
 ) -> None:
+    no_sensor = pytest.raises(sensors.NoSensorError, match="temperature")
     monkeypatch.setattr(psutil, "sensors_temperatures", lambda: chips, raising=False)
-    assert sensors.read_temperature() == expected
-
-
-@pytest.mark.parametrize("chips", [{}, {"nvme": [entry(40)]}, {"coretemp": [entry(-40)]}, {"acpitz": []}])
-def test_no_processors_sensor_is_reported(monkeypatch: pytest.MonkeyPatch, chips: dict[str, Any]) -> None:
-    monkeypatch.setattr(psutil, "sensors_temperatures", lambda: chips, raising=False)
-    with pytest.raises(sensors.NoSensorError, match="temperature"):
-        sensors.read_temperature()
+    with no_sensor if expected is None else contextlib.nullcontext():
+        assert sensors.read_temperature() == expected
     monkeypatch.delattr(psutil, "sensors_temperatures")
-    with pytest.raises(sensors.NoSensorError):
+    with no_sensor:
         sensors.read_temperature()
 
 
@@ -127,7 +120,7 @@ def counters(monkeypatch: pytest.MonkeyPatch) -> Counters:
     return Counters(monkeypatch)
 
 
-def test_the_nodes_own_work_is_not_counted(counters: Counters) -> None:
+def test_only_the_work_of_others_is_counted_whether_the_node_works_or_pauses(counters: Counters) -> None:
     load = sensors.OthersLoad()
     assert load.percent() is None
     counters.run(5, own=2.5, child=0.5, others=1.0)
@@ -136,37 +129,19 @@ def test_the_nodes_own_work_is_not_counted(counters: Counters) -> None:
     assert load.percent() == pytest.approx(0, abs=1e-9)
     counters.run(5, others=4)
     assert load.percent() == pytest.approx(100)
-
-
-def test_the_load_of_others_is_the_same_whether_the_node_works_or_pauses(counters: Counters) -> None:
-    load = sensors.OthersLoad()
-    load.percent()
-    shares = []
-    for own in (2.0, 0.0, 1.0, 0.0):
+    for own in (2.0, 0.0):
         # It pauses or resumes in the middle of the interval.
         counters.run(2.5, own=own, others=2.0)
         counters.run(2.5, own=2 - own, others=2.0)
-        shares.append(load.percent())
-    assert shares == pytest.approx([50.0] * 4)
-
-
-def test_waiting_for_the_disk_and_stolen_time_are_not_counted_and_guest_time_once(counters: Counters) -> None:
-    load = sensors.OthersLoad()
-    load.percent()
+        assert load.percent() == pytest.approx(50)
     counters.run(5, own=1, others=1, iowait=1, steal=1)
-    assert load.percent() == pytest.approx(25)
+    assert load.percent() == pytest.approx(25), "waiting for the disk and stolen time are none"
     counters.run(5, others=2)
     counters.times["guest"] += 10  # all of others' work, which is in the user time as well
     assert load.percent() == pytest.approx(50)
-
-
-def test_an_ended_child_still_counts_as_own(counters: Counters) -> None:
-    load = sensors.OthersLoad()
-    counters.run(5, child=2)
-    load.percent()
     counters.run(5, child=2)
     counters.child_vanishes, counters.ended = True, counters.child
-    assert load.percent() == pytest.approx(0, abs=1e-9)
+    assert load.percent() == pytest.approx(0, abs=1e-9), "an ended child still counts as own"
 
 
 def test_a_reading_long_ago_is_ignored_and_none_is_lost_without_time_between_two(counters: Counters) -> None:

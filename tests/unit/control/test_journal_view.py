@@ -38,7 +38,8 @@ def finished(number: int) -> RoundFinished:
 
 
 def held_out(number: int, **changes: Any) -> HeldOut:
-    return replace(HeldOut(round=number, accuracy=0.4, correct=4, questions=10, low=0.2, high=0.8), **changes)
+    event = HeldOut(round=number, accuracy=0.4, correct=4, questions=10, low=0.2, high=0.8, split="validation")
+    return replace(event, **changes)
 
 
 def figures(event: RoundFinished) -> tuple[float, float, float, float]:
@@ -60,32 +61,26 @@ def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "journal" / "journal.sqlite")
 
 
-@pytest.mark.parametrize("rounds", [[1], range(1, 12), range(57, 300), (1, 2, 3, 95, 100)])
-def test_the_course_is_the_mean_of_consecutive_rounds(journal: Journal, rounds: Sequence[int]) -> None:
-    events = [finished(number) for number in rounds]
-    for event in events:
-        journal.record(event)
-    found = JournalReader(journal.path).history(10)
-    bucket = -(-(rounds[-1] - rounds[0] + 1) // 10)
-    groups = [list(group) for _, group in groupby(events, lambda event: (event.round - rounds[0]) // bucket)]
+@pytest.mark.parametrize(("rounds", "window"), [
+    ([1], None), (range(1, 12), None), (range(57, 300), None), ((1, 2, 3, 95, 100), None), (range(1, 41), (15, 24)),
+])  # fmt: skip
+def test_the_course_is_the_mean_of_consecutive_rounds_of_all_or_of_those_asked_for(
+    journal: Journal, rounds: Sequence[int], window: tuple[int, int] | None
+) -> None:
+    for number in rounds:
+        journal.record(finished(number))
+    first, last = window or (rounds[0], rounds[-1])
+    events = [finished(number) for number in rounds if first <= number <= last]
+    found = JournalReader(journal.path).history(10, window)
+    bucket = -(-(last - first + 1) // 10)
+    groups = [list(group) for _, group in groupby(events, lambda event: (event.round - first) // bucket)]
     assert found["bucket"] == bucket and len(groups) <= 10
     assert found["round"] == [group[-1].round for group in groups]
     assert found["time"] == [group[-1].time for group in groups]
     for index, name in enumerate(("reward_own", "reward_external", "informative", "tokens_per_second")):
         means = [mean([figures(event)[index] for event in group]) for group in groups]
         assert found[name] == pytest.approx(means, rel=1e-9), name
-
-
-def test_the_course_of_some_rounds_has_more_points_for_them(journal: Journal) -> None:
-    for number in range(1, 41):
-        journal.record(finished(number))
-    reader = JournalReader(journal.path)
-    assert reader.history(10)["bucket"] == 4
-    found = reader.history(10, (15, 24))
-    assert found["bucket"] == 1 and found["round"] == [*range(15, 25)]
-    rewards = [mean([figures(finished(number))[0]]) for number in range(15, 25)]
-    assert found["reward_own"] == pytest.approx(rewards, rel=1e-9)
-    assert reader.history(10, (90, 99))["round"] == []
+    assert JournalReader(journal.path).history(10, (900, 909))["round"] == []
 
 
 def test_a_fresh_journal_has_no_course_and_a_head_start_until_the_first_round(journal: Journal) -> None:
@@ -109,24 +104,21 @@ def test_a_fresh_journal_has_no_course_and_a_head_start_until_the_first_round(jo
 
 
 @pytest.mark.parametrize("count", [1, 9, 10, 11, 12, 100])
-def test_of_many_evaluations_the_first_the_best_and_the_last_stay(journal: Journal, count: int) -> None:
+def test_of_many_evaluations_on_the_last_questions_the_first_the_best_and_the_last_stay(
+    journal: Journal, count: int
+) -> None:
     best = count * 2 // 3
+    journal.record(held_out(0, split="", questions=100, accuracy=1.0))
     for number in range(count):
         journal.record(held_out(number, accuracy=0.9 if number == best else math.nan if number == 1 else 0.4))
     found = JournalReader(journal.path).history(10)["held_out"]
+    assert set(found["split"]) == {"validation"} and set(found["questions"]) == {10}
     assert len(found["round"]) <= 10 and found["round"] == sorted(set(found["round"]))
     assert {0, best, count - 1} <= set(found["round"])
     assert {len(column) for column in found.values()} == {len(found["round"])}
     if count <= 8:
         assert found["round"] == list(range(count))
     assert json.dumps(found, allow_nan=False)
-
-
-def test_only_evaluations_on_the_questions_of_the_last_one_are_in_the_history(journal: Journal) -> None:
-    for number, questions, split in ((0, 100, ""), (10, 100, ""), (10, 200, "validation"), (20, 200, "validation")):
-        journal.record(held_out(number, questions=questions, split=split))
-    found = JournalReader(journal.path).history(10)["held_out"]
-    assert found["round"] == [10, 20] and found["questions"] == [200, 200] and set(found["split"]) == {"validation"}
 
 
 def own(
@@ -165,13 +157,6 @@ def places(reader: JournalReader, query: RolloutQuery) -> list[tuple[int, int]]:
     raise AssertionError("there is no end")
 
 
-def test_what_others_have_all_right_teaches_and_what_the_own_answers_have_does_not(journal: Journal) -> None:
-    right = (1.0, 1.0)
-    journal.record(finished(1), [own(2, rewards=right), own(1, rewards=right, author="friend")])
-    rollouts, _ = JournalReader(journal.path).rollouts(RolloutQuery())
-    assert [(found["own"], found["informative"]) for found in rollouts] == [(False, True), (True, False)]
-
-
 def test_what_the_swarm_gave_is_right_where_all_own_answers_failed(journal: Journal) -> None:
     none, half, right = (0.0, 0.0), (0.5, 0.9), (0.0, 1.0)
     mine, theirs = partial(own, texts=("a", "b")), partial(own, texts=("a", "b"), author="other")
@@ -187,6 +172,7 @@ def test_what_the_swarm_gave_is_right_where_all_own_answers_failed(journal: Jour
     assert places(reader, RolloutQuery(gave=True)) == [(2, 1), (1, 4)]
     assert places(reader, RolloutQuery(limit=1, gave=True, entry="lost")) == [(1, 4)]
     assert places(reader, RolloutQuery(gave=True, origin="own")) == []
+    assert places(reader, RolloutQuery(informative=True, origin="external"))[0] == (2, 1)
 
 
 @given(st.text(max_size=600))

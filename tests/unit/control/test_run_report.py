@@ -20,11 +20,11 @@ from sapo_edge.control.report_words import describe_energy, describe_work
 from sapo_edge.control.run_report import RunReport, Step, read_news, read_run_report
 from sapo_edge.control.runs import RunView
 from sapo_edge.evaluate import Gain, paired_gain
-from sapo_edge.events import HeadStart, NodeStarted
+from sapo_edge.events import NodeStarted
 from sapo_edge.plain import printable
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.checkpoints import Checkpoints
-from sapo_edge.state.detail import AHEAD, Example
+from sapo_edge.state.detail import Example
 from sapo_edge.state.journal import JOULES, MEASURED, WORKED, Journal
 from sapo_edge.state.paths import Paths, RunPaths
 from sapo_edge.state.runs import begin_run, read_looked, write_looked
@@ -114,17 +114,6 @@ def test_a_run_is_flat_after_three_evaluations_without_a_rise(paths: Paths, jour
     assert steps(paths)[0] == ("it still rises: go on", "sapo run --rounds 60")
     journal.record(NodeStarted(model="tiny", backend="b", settings={**settings, "role": "generator"}))
     assert steps(paths) == [("a generator answers and shares, it does not learn", "")]
-
-
-def test_a_head_start_is_told_by_task_too(paths: Paths, journal: Journal) -> None:
-    validate(journal, 0, BASE)
-    best = HeadStart(updates=20, learned=9, accuracy=1, correct=40, questions=40, best_updates=20, answers=ALL_RIGHT)
-    journal.record(best)
-    journal.record(replace(best, updates=40, accuracy=15 / 40, correct=15, answers=BASE, done=True))
-    journal.record_detail(f"validation{AHEAD}", 0, evaluations.detail(ALL_RIGHT, TASKS))
-    learned = read_run_report(paths, "first").learned
-    # The adapter that goes on is that of the best validation, not of the last.
-    assert learned is not None and (learned.now, [task.now for task in learned.tasks]) == (40, [30, 10])
 
 
 def test_a_run_that_nobody_continues_is_chosen_first(paths: Paths, journal: Journal) -> None:

@@ -15,7 +15,7 @@ from sapo_edge.config.settings import Settings
 from sapo_edge.control.report import Report, read_report
 from sapo_edge.control.runs import Best, RunView, compare_best, differing, read_run, read_runs
 from sapo_edge.events import Comparison, HeadStart, NodeStarted
-from sapo_edge.state.detail import EXAMPLES, MAX_CHARACTERS, Detail, Example
+from sapo_edge.state.detail import AHEAD, EXAMPLES, MAX_CHARACTERS, Detail, Example
 from sapo_edge.state.journal import Journal
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.runs import begin_run
@@ -170,14 +170,18 @@ def test_other_details_are_rejected(text: str) -> None:
         Detail.from_json(text)
 
 
-def test_a_head_start_is_reported_before_the_next_validation(journal: Journal) -> None:
+def test_a_head_start_is_reported_by_task_before_the_next_validation(journal: Journal) -> None:
     evaluate(journal, {0: "0011"})
     assert read_report(journal.path, None) is None
     ahead = HeadStart(updates=20, learned=160, accuracy=0.75, correct=3, questions=4, answers="1210", best_updates=20)
     journal.record(ahead)
+    journal.record(replace(ahead, updates=40, accuracy=0.25, correct=1, answers="0001", done=True))
+    journal.record_detail(f"validation{AHEAD}", 0, detail("1210", TASKS[:4]))
     report = read_report(journal.path, 0)
+    # The adapter that goes on is that of the best validation, not of the last.
     assert report is not None and (report.round, report.before, report.now, report.formed) == (0, 2, 3, (2, 2))
-    assert (report.gain.gained, report.gain.lost) == (2, 1) and not report.examples
+    assert (report.gain.gained, report.gain.lost) == (2, 1)
+    assert courses(report) == [("task0", 1, 2, 2), ("task1", 1, 1, 2)]
     evaluate(journal, {10: "1111"})
     report = read_report(journal.path, 10)
     assert report is not None and (report.round, report.now) == (10, 4)

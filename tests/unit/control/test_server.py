@@ -48,17 +48,14 @@ class Bench:
     release: threading.Event = field(default_factory=threading.Event)
     raws: list[socket.socket] = field(default_factory=list)
 
-    def start(self) -> ControlServer:
-        self.server = ControlServer(self.path, self.methods(), lambda count: self.history(count))
-        self.server.start()
-        return self.server
-
-    def methods(self) -> dict[str, Callable[[Mapping[str, Any]], object]]:
-        return {
+    def start(self) -> None:
+        methods: dict[str, Callable[[Mapping[str, Any]], object]] = {
             "echo": dict, "refuse": Mock(side_effect=ConfigError("that is wrong", "do it right")),
             "crash": lambda params: 1 / 0, "nan": lambda params: float("nan"),
             "large": lambda params: "x" * (MAX_REPLY_BYTES + 1), "wait": lambda params: self.release.wait(SECONDS),
         }  # fmt: skip
+        self.server = ControlServer(self.path, methods, lambda count: self.history(count))
+        self.server.start()
 
     def raw(self, data: bytes = b"") -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
@@ -194,18 +191,6 @@ def test_past_and_new_events_come_in_order_without_a_gap(bench: Bench, monkeypat
     publisher.join()
 
 
-def test_an_event_that_is_published_after_it_was_read_comes_once(bench: Bench) -> None:
-    """The journal holds an event before the node publishes it."""
-    past = notice(1)
-    bench.history = lambda count: [past]
-    with bench.client() as client:
-        assert client.subscribe(10) == 1
-        for event in (past, notice(2)):
-            bench.server.publish(event)
-        events = client.events(SECONDS)
-        assert [next(events)["text"] for _ in range(2)] == ["1", "2"]
-
-
 @fails_without("control/server.py", "while first and size + len(lines[first - 1]) <= MAX_REPLAY_BYTES:", "while first:")
 def test_what_a_subscription_leaves_out_and_what_it_can_not_read(bench: Bench) -> None:
     with bench.client() as client, bench.client() as other:
@@ -214,6 +199,15 @@ def test_what_a_subscription_leaves_out_and_what_it_can_not_read(bench: Bench) -
         bench.server.publish(notice(1))
         assert next(client.events(SECONDS))["event"] == "notice"
         assert next(other.events(SECONDS))["event"] == "progress"
+    past = notice(2)
+    bench.history = lambda count: [past]
+    with bench.client() as client:
+        assert client.subscribe(10) == 1
+        for event in (past, notice(3)):
+            bench.server.publish(event)
+        events = client.events(SECONDS)
+        # The journal holds an event before the node publishes it.
+        assert [next(events)["text"] for _ in range(2)] == ["2", "3"]
     bench.history = lambda count: [Notice(level="info", text="x" * 100_000)] * count
     with bench.client() as client:
         assert client.subscribe(100) == control.MAX_REPLAY_BYTES // 100_100 > 1
@@ -300,31 +294,23 @@ def test_a_slow_handler_delays_only_its_own_client(bench: Bench) -> None:
             client.request("wait", timeout=0.05)
 
 
-def test_clients_notice_the_end_of_the_node(bench: Bench) -> None:
-    follower, waiting = bench.client(), bench.client()
-    follower.subscribe()
-    threading.Timer(0.1, bench.server.stop).start()
+def test_clients_notice_their_own_end_and_the_node_s_and_another_node_replaces_the_socket(bench: Bench) -> None:
+    closed, follower, waiting = (bench.client() for _ in range(3))
+    for client in (closed, follower):
+        client.subscribe()
+    threading.Timer(0.05, closed.close).start()
+    assert list(closed.events(SECONDS)) == []
+    with pytest.raises(NoNodeError, match="the node has stopped"):
+        closed.request("echo")
+    threading.Timer(0.05, bench.server.stop).start()
     assert list(follower.events(SECONDS)) == []
     assert waiting.wait_for_end(SECONDS)
     bench.server.stop()
     with pytest.raises(NoNodeError, match="no node runs here; start one"):
         bench.client()
-
-
-def test_closing_from_another_thread_ends_the_events(bench: Bench) -> None:
-    client = bench.client()
-    client.subscribe()
-    threading.Timer(0.05, client.close).start()
-    assert list(client.events(SECONDS)) == []
-    with pytest.raises(NoNodeError, match="the node has stopped"):
-        client.request("echo")
-
-
-def test_the_socket_of_a_killed_node_is_replaced(bench: Bench) -> None:
-    bench.server.stop()
-    left = socket.socket(socket.AF_UNIX)
-    left.bind(str(bench.path))
-    left.close()
+    # As a killed node leaves it.
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(bench.path))
     with pytest.raises(NoNodeError):
         bench.client()
     bench.start()

@@ -89,7 +89,7 @@ def test_a_gpu_is_chosen_with_its_memory_checked_or_a_warning(look: Look) -> Non
     assert checks["memory"].status == "fail" and "on the GPU" in checks["memory"].detail
 
 
-def test_what_a_missing_package_means_for_the_node(look: Look) -> None:
+def test_what_a_missing_or_broken_package_means_for_the_node(look: Look) -> None:
     checks = look(missing="torch")
     assert checks["torch"].status == "fail" and "pip install 'torch>=" in checks["torch"].remedy
     assert checks["llama_cpp"].status == "warn" and "can't train" in checks["llama_cpp"].detail
@@ -100,13 +100,10 @@ def test_what_a_missing_package_means_for_the_node(look: Look) -> None:
     checks = look(missing="mlx", backend="mlx")
     assert checks["backend"].status == "fail" and "mlx is not installed" in checks["backend"].detail
     assert checks["memory"].status == "warn"
-
-
-@pytest.mark.parametrize(("broken", "status"), [("llama_cpp", "fail"), ("torch", "pass")])
-def test_a_broken_package_fails_if_the_node_would_use_it(look: Look, broken: str, status: str) -> None:
-    checks = look(broken=broken)
-    assert checks["backend"].status == status
-    assert "libomp" in checks[broken].detail and "reinstall" in checks[broken].remedy
+    for broken, status in (("llama_cpp", "fail"), ("torch", "pass")):
+        checks = look(broken=broken)
+        assert checks["backend"].status == status, "it fails if the node would use it"
+        assert "libomp" in checks[broken].detail and "reinstall" in checks[broken].remedy
 
 
 def test_each_backend_has_its_own_estimate(model: Path) -> None:

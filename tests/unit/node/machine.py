@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -96,12 +97,10 @@ def offered(task: Task, author: str, number: int, texts: Sequence[str] = ("x", "
 
 def at_call(number: int, act: Callable[[], object]) -> Callable[[FakePolicy], None]:
     """A hook of a policy that acts at the call of this number."""
-    calls = 0
+    calls = itertools.count(1)
 
     def hook(_policy: FakePolicy) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == number:
+        if next(calls) == number:
             act()
 
     return hook

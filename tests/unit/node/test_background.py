@@ -93,16 +93,13 @@ def test_a_clock_that_is_set_back_changes_nothing_and_a_later_node_in_a_terminal
     assert ended is not None and ended.expected and ended.reason == "asked to stop"
 
 
-def test_a_log_that_was_rotated_since_is_the_node_s_own(paths: Paths) -> None:
+def test_a_log_that_was_rotated_since_and_what_another_command_does_later_hide_nothing(paths: Paths) -> None:
     leave(paths, STARTED, earlier=NodeStopped(reason="asked to stop", rounds=1))
     paths.log.rename(f"{paths.log}.1")
     log(paths, DONE)
     ended = Background(paths).ended()
     assert ended is not None and ended.expected and ended.reason == DONE.reason
-
-
-def test_what_another_command_does_later_hides_no_error(paths: Paths) -> None:
-    leave(paths, output="sapo: there is no model file; get one\n", earlier=DONE)
+    leave(paths, output="sapo: there is no model file; get one\n")
     with StateLock(paths.lock):
         """As `sapo runs` does."""
     ended = Background(paths).ended()
@@ -147,15 +144,15 @@ def test_a_damaged_record_is_ignored(paths: Paths, content: str) -> None:
 
 def test_while_the_lock_is_held_a_node_runs_and_none_is_started(paths: Paths) -> None:
     leave(paths, STARTED, DONE)
-    lock = StateLock(paths.lock)
-    lock.acquire()
-    assert lock_holder(paths.lock) == os.getpid()
     background = Background(paths)
-    background.start()
-    assert background.running() and background.ended() is None
-    assert paths.background_output.read_text() == ""
-    lock.release()
+    with StateLock(paths.lock):
+        assert lock_holder(paths.lock) == os.getpid()
+        background.start()
+        assert background.running() and background.ended() is None
+        assert paths.background_output.read_text() == ""
     assert not background.running() and lock_holder(paths.lock) is None
+    paths.background.write_text(json.dumps({**json.loads(paths.background.read_text()), "pid": os.getpid()}))
+    assert not Background(paths).running(), "another process with the same id is not the node"
 
 
 def test_of_two_apps_that_start_a_node_at_once_one_does(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,9 +176,3 @@ def test_of_two_apps_that_start_a_node_at_once_one_does(paths: Paths, monkeypatc
     finally:
         for process in started:
             process.kill()
-
-
-def test_another_process_with_the_same_id_is_not_the_node(paths: Paths) -> None:
-    leave(paths, STARTED, DONE)
-    paths.background.write_text(json.dumps({**json.loads(paths.background.read_text()), "pid": os.getpid()}))
-    assert not Background(paths).running()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sapo_edge.events import count_right
-from sapo_edge.node.balance import STEADY, is_fall, rebalanced, sign_test
+from sapo_edge.node.balance import is_fall, rebalanced, sign_test
 
 
 def answers(right: int, questions: int = 200) -> str:
@@ -58,24 +58,19 @@ def test_the_sign_test_is_exact() -> None:
     assert is_fall(best, worse, 1) and not is_fall(best, worse, 10)
 
 
-def test_a_number_is_halved_down_to_none_and_comes_back_whole() -> None:
-    balance = Balance(5)
-    assert observe(balance, 120, 60, 60, 60, 60) == [5, 2, 1, 0, 0]
-    assert observe(balance, 120, 120, 120, 120, 120, 120) == [0, 1, 1, 2, 2, 5]
+@pytest.mark.parametrize(("external", "rights", "expected"), [
+    (5, (120, 60, 60, 60, 60, *[120] * 6), [5, 2, 1, 0, 0, 0, 1, 1, 2, 2, 5]),
+    # Two in a row without a fall double it, and so does a new best; a fall begins the count again.
+    (4, (120, 60, 60, 119, 119, 121, 60, 119, 60), [4, 2, 1, 1, 2, 4, 2, 2, 1]),
+    (4, (120, 115, 117), [4, 4, 4]),
+], ids=["down to none and back", "steadiness", "small falls"])  # fmt: skip
+def test_a_fall_halves_the_number_and_what_holds_doubles_it(
+    external: int, rights: tuple[int, ...], expected: list[int]
+) -> None:
+    assert observe(Balance(external), *rights) == expected
 
 
-def test_two_evaluations_without_a_fall_or_a_new_best_double_the_number() -> None:
-    balance = Balance(4)
-    assert observe(balance, 120, 60, 60) == [4, 2, 1]
-    assert observe(balance, 119) == [1]
-    assert observe(balance, 119) == [2], f"{STEADY} in a row"
-    assert observe(balance, 121) == [4], "a new best"
-    assert observe(balance, 60, 119, 60) == [2, 2, 1], "a fall begins the count again"
-
-
-def test_a_small_fall_changes_nothing() -> None:
-    balance = Balance(4)
-    assert observe(balance, 120, 115, 117) == [4, 4, 4]
+def test_a_fall_without_external_rollouts_and_another_setting_are_taken_into_account() -> None:
     balance = Balance(4)
     assert observe(balance, 120, 60, took_external=False) == [4, 4]
     assert observe(balance, 60) == [2]

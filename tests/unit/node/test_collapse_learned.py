@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -16,7 +15,7 @@ from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.config.settings import Settings
 from sapo_edge.events import HeldOut, RolledBack, RoundFinished
 from sapo_edge.node import collapse
-from sapo_edge.policy import CallHandle, LoraSettings, TrainingGroup, UpdateSettings, UpdateStatistics
+from sapo_edge.policy import LoraSettings
 from sapo_edge.tasks.checks import Json
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from sapo_edge.tasks.questions import OwnQuestion
@@ -42,20 +41,6 @@ SETTINGS = Settings(
     own=8, external=0, rounds=12, held_out=24, evaluate_every=2, seed=1, network="solo", head_start="0",
     learning_rate=1e-2, decay_after=0, corrections="off",
 )  # fmt: skip
-
-
-class Watched(TorchPolicy):
-    """Remembers the learning rates of its updates."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.rates: list[float] = []
-
-    def update(
-        self, groups: Sequence[TrainingGroup], settings: UpdateSettings, handle: CallHandle | None = None
-    ) -> UpdateStatistics:
-        self.rates.append(settings.learning_rate)
-        return super().update(groups, settings, handle)
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +69,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Run(Machine):
     def __init__(self, home: Path, model: Path) -> None:
         super().__init__(home, SOURCE)
-        self.watched = Watched(opening(model, lora=LORA), place=CPU)
+        self.learner = TorchPolicy(opening(model, lora=LORA), place=CPU)
 
     def teaching(self) -> list[int]:
         """Own groups of each round whose answers earned different rewards."""
@@ -101,23 +86,25 @@ def run(model: Path, tmp_path: Path) -> Run:
 
 def test_without_the_cure_nothing_teaches_any_more(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collapse, "FALL", 0.0)
-    run.start(SETTINGS, run.watched)
+    run.start(SETTINGS, run.learner)
     assert min(run.teaching()[:2]) > 0 and run.accuracies()[1] >= 0.2, "it begins to learn"
     assert sum(run.teaching()[-3:]) == 0 and sum(event.reward_own for event in run.of(RoundFinished)[-3:]) == 0
     assert run.accuracies()[-1] == 0
 
 
 def test_it_is_noticed_within_three_rounds_and_the_run_ends_higher_than_before_the_fall(run: Run) -> None:
-    run.start(SETTINGS, run.watched)
+    with patch.object(run.learner, "update", wraps=run.learner.update) as update:
+        run.start(SETTINGS, run.learner)
+    rates = [call.args[1].learning_rate for call in update.mock_calls]
     (returned,) = run.of(RolledBack)
     (told,) = (text for text in run.notices() if "a collapse" in text)
     assert returned.from_round - 3 <= run.teaching().index(0) < returned.from_round, "the first round without"
     assert f"round {returned.to_round}, at half the learning rate" in told
-    assert run.watched.rates == [0.01] * returned.from_round + [0.005] * (SETTINGS.rounds - returned.to_round)
+    assert rates == [0.01] * returned.from_round + [0.005] * (SETTINGS.rounds - returned.to_round)
     assert run.accuracies()[-1] > max(run.accuracies()[: 1 + returned.from_round // 2]) and run.teaching()[-1] > 0
 
 
 def test_with_corrections_the_same_run_never_falls(run: Run) -> None:
-    run.start(replace(SETTINGS, corrections="on"), run.watched)
+    run.start(replace(SETTINGS, corrections="on"), run.learner)
     assert not run.of(RolledBack) and min(run.teaching()) > 0 and run.accuracies()[-1] > 0
     assert all(event.informative == event.groups for event in run.of(RoundFinished)), "what earns nothing is corrected"

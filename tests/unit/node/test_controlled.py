@@ -59,12 +59,15 @@ def informative_share(rounds: list[RoundFinished]) -> float:
     return sum(event.informative for event in rounds) / sum(event.groups for event in rounds)
 
 
-def test_the_status_follows_the_node(watched: Watched) -> None:
-    before = watched.run()
+def test_the_status_follows_the_node_and_continues_after_a_restart(watched: Watched) -> None:
+    settings = replace(SETTINGS, rounds=RECENT + 2, evaluate_every=1)
+    before = watched.run(settings)
     assert before["state"] == "starting"
     unknown = ("progress", "best", "informative_share", "tokens_per_second", "phase")
     assert [before[name] for name in unknown] == [None] * len(unknown)
     assert {Progress, RoundFinished} <= {type(event) for event, _ in watched.seen}
+    accuracies = {event.round: event.accuracy for event in watched.of(HeldOut)}
+    assert [event.round for event in watched.of(CheckpointSaved)] == sorted(accuracies)[1:]
     for event, status in watched.seen:
         if isinstance(event, Progress):
             assert status["progress"] == {name: getattr(event, name) for name in ("phase", "done", "total", "unit")}
@@ -72,56 +75,38 @@ def test_the_status_follows_the_node(watched: Watched) -> None:
         if isinstance(event, RoundFinished):
             assert status["round"] == status["last_round"]["round"] == event.round
             assert status["tokens_per_second"] == pytest.approx(event.tokens / event.seconds_generate)
-    last = watched.seen[-1][1]
-    assert last["informative_share"] == pytest.approx(informative_share(watched.of(RoundFinished)))
+        if isinstance(event, CheckpointSaved):
+            best = status["best"]
+            assert best["accuracy"] == max(accuracies[earlier] for earlier in range(1, event.round + 1))
+            assert accuracies[best["round"]] == best["accuracy"]
+    last, share = watched.seen[-1][1], informative_share(watched.of(RoundFinished)[-RECENT:])
+    assert last["informative_share"] == pytest.approx(share)
     assert last["memory"]["peak"] >= last["memory"]["rss"] > 10_000_000
     assert last["limits"] == {"threads": 1, "others": None}
-
-
-def test_the_status_has_the_best_checkpoint_at_its_event(watched: Watched) -> None:
-    watched.run(replace(SETTINGS, evaluate_every=1))
-    accuracies = {event.round: event.accuracy for event in watched.of(HeldOut)}
-    saved = [(event.round, status) for event, status in watched.seen if isinstance(event, CheckpointSaved)]
-    assert [number for number, _ in saved] == sorted(accuracies)[1:]
-    for number, status in saved:
-        assert status["best"]["accuracy"] == max(accuracies[earlier] for earlier in range(1, number + 1))
-        assert accuracies[status["best"]["round"]] == status["best"]["accuracy"]
-
-
-def test_a_node_that_is_asked_to_stop_says_that_it_does_not_pause(watched: Watched) -> None:
-    watched.run()
-    control = NodeControl(watched.node, None)
-    control.stop_after_round()
-    with pytest.raises(ControlError, match="is stopping already"):
-        control.pause()
-    assert watched.node.stop.reasons == ()
-
-
-def test_after_a_restart_the_status_continues(watched: Watched) -> None:
-    watched.run(replace(SETTINGS, rounds=RECENT + 2))
-    share = informative_share(watched.of(RoundFinished)[-RECENT:])
-    before = watched.run(replace(SETTINGS, rounds=RECENT + 2))
+    before = watched.run(settings)
     after = watched.seen[0][1]
     assert before["informative_share"] == after["informative_share"] == pytest.approx(share)
     assert before["best"] is None and after["best"] is not None
 
 
-def test_live_settings_change_all_or_none(watched: Watched) -> None:
+def test_live_settings_change_all_or_none_and_a_node_that_stops_says_that_it_does_not_pause(watched: Watched) -> None:
     def change(node: Node) -> None:
         settings = handlers(NodeControl(node, None))["settings"]
         before = node.settings
-        for changes, message in (
-            ({"temperature": 0.5, "rank": 4}, "can't be changed while"),
-            ({"temperature": 0.5, "own": 0}, "own = 0 .asked of the running node."),
+        for changes, error, message in (
+            ({"rank": 4}, ConfigError, "can't be changed while"),
+            ({"own": 0}, ConfigError, "own = 0 .asked of the running node."),
+            ({"own": [1]}, ControlError, "own"),
         ):
-            with pytest.raises(ConfigError, match=message):
-                settings(changes)
+            with pytest.raises(error, match=message):
+                settings({"temperature": 0.5, **changes})
             assert node.settings == before
-        with pytest.raises(ControlError):
-            settings({"temperature": 0.5, "own": [1]})
-        assert node.settings == before
         settings({"own": 6, "answers": 4})
-        node.stop.after_round()
+        control = NodeControl(node, None)
+        control.stop_after_round()
+        with pytest.raises(ControlError, match="is stopping already"):
+            control.pause()
+        assert node.stop.reasons == ()
 
     watched.start(prepare=change)
     assert (watched.node.settings.own, watched.node.settings.answers) == (6, 4)
@@ -133,7 +118,9 @@ def test_external_rollouts_are_journaled_with_their_rewards(watched: Watched, tm
     with Store(watched.paths) as store:
         reader = Node(SETTINGS, watched.source, store, FakePolicy(), swarm.join(), watched.events.append)
         writer.start(replace(SETTINGS, seed=6), transport=swarm.join())
+        assert {rollout.author for rollout in reader.pool.candidates()} == {writer.node.author}
         reader.run()
+        assert reader.author not in {rollout.author for rollout in reader.pool.candidates()}
         with Store(writer.paths) as other:
             written = {scored.rollout.id: scored for number in (1, 2, 3) for scored in other.journal.rollouts(number)}
         trained = watched.of(RoundFinished)

@@ -4,57 +4,41 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
-from sapo_edge.care.power import Power, PowerMeter, Source
+from sapo_edge.care.power import Power, PowerMeter
 from sapo_edge.care.stop import Stop
 from sapo_edge.events import Paused
 from sapo_edge.node.effort import Effort
 from sapo_edge.state.journal import JOULES, MEASURED, WORKED, Journal
+from tests.fakes import Clock
 
 
-class Machine(PowerMeter):
-    """A clock, and a meter that shows 20 W."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 100.0
-        self.source: Source = "processor"
-
-    def clock(self) -> float:
-        return self.now
-
-    def read(self, cores: float, now: float) -> Power:
-        return Power(20.0, self.source)
-
-
-def test_pauses_are_neither_work_nor_energy_and_totals_outlive_the_node(tmp_path: Path) -> None:
-    machine, stop = Machine(), Stop()
+def test_pauses_are_neither_work_nor_energy_an_estimate_no_measurement_and_totals_outlive_the_node(
+    tmp_path: Path,
+) -> None:
+    clock, stop = Clock(), Stop()
+    meter = Mock(PowerMeter, **{"read.return_value": Power(20.0, "processor")})
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
-        effort = Effort(journal, stop, machine, machine.clock)
+        effort = Effort(journal, stop, meter, clock)
         stop.changed = lambda reasons: journal.record(Paused(reasons=reasons), counters=effort.counters())
-        machine.now += 10
+        clock.now += 10
         stop.pause("hot")
-        machine.now += 1000
+        clock.now += 1000
         stop.resume("hot")
-        machine.now += 5
+        clock.now += 5
         assert effort.counters() == {WORKED: 15, MEASURED: 15, JOULES: 300}
         stop.pause("hot")
     with closing(Journal(tmp_path / "journal.sqlite")) as journal:
-        effort = Effort(journal, Stop(), machine, machine.clock)
-        machine.now += 1
+        stop = Stop()
+        effort = Effort(journal, stop, meter, clock)
+        clock.now += 1
         assert effort.counters() == {WORKED: 16, MEASURED: 16, JOULES: 320}
-
-
-def test_an_estimate_is_no_measurement(tmp_path: Path) -> None:
-    machine, stop = Machine(), Stop()
-    with closing(Journal(tmp_path / "journal.sqlite")) as journal:
-        effort = Effort(journal, stop, machine, machine.clock)
-        machine.source = "estimate"
-        machine.now += 10
-        assert effort.counters() == {WORKED: 10, MEASURED: 0, JOULES: 0}
-        effort = Effort(journal, stop, machine, machine.clock)
+        meter.read.return_value = Power(20.0, "estimate")
+        clock.now += 10
+        assert effort.counters() == {WORKED: 26, MEASURED: 16, JOULES: 320}
         stop.pause("hot")
         stop.after_round()
         effort.counters()
-        machine.now += 3
-        assert effort.counters()[WORKED] == 3
+        clock.now += 3
+        assert effort.counters()[WORKED] == 29, "it works to its end"

@@ -13,7 +13,7 @@ from sapo_edge.control.protocol import ControlError
 from sapo_edge.errors import CheckpointError
 from sapo_edge.events import CheckpointSaved, Event, HeldOut, NodeStarted, NodeStopped, RolledBack, RoundFinished
 from sapo_edge.node.controlled import NodeControl
-from sapo_edge.node.guard import HALVINGS, Guard
+from sapo_edge.node.guard import Guard
 from sapo_edge.node.rollback import remember_used
 from sapo_edge.node.rounds import Node
 from sapo_edge.pool.pool import Pool, PoolOutcome
@@ -28,6 +28,8 @@ FALL = (
     "validation accuracy fell from 1.00 to 0.00 while up to {} of 6 rollouts in each update came from peers: taking {} "
     "from now on; `sapo rollback` returns to round 1, the best checkpoint so far"
 )
+COURSE = [(2, 4), (2, 4), (4, 2), (5, 1), (5, 1), (4, 2), (4, 2), (2, 4)]
+"""Own and external groups of each round, of a node that never returns."""
 HOLDS = "validation accuracy holds: taking up to {} of 4 rollouts from peers again"
 
 
@@ -81,7 +83,7 @@ def test_a_fall_takes_fewer_external_rollouts_and_says_so(trained: Trained) -> N
     trained.run(replace(SETTINGS, rounds=8))
     half, quarter = {"external": 2, "setting": 4}, {"external": 1, "setting": 4}
     assert reduced == [None, half, quarter, quarter, half, half, None, None]
-    assert trained.external == [(2, 4), (2, 4), (4, 2), (5, 1), (5, 1), (4, 2), (4, 2), (2, 4)]
+    assert trained.external == COURSE
     assert trained.notices("warning") == [FALL.format(4, 2), FALL.format(2, 1)]
     assert trained.notices("info") == [HOLDS.format(2), HOLDS.format(4)]
 
@@ -91,7 +93,7 @@ def test_a_restarted_node_continues_like_an_unbroken_one(trained: Trained) -> No
     for rounds in range(1, 9):
         trained.run(replace(SETTINGS, rounds=rounds))
         told += trained.external
-    assert told == [(2, 4), (2, 4), (4, 2), (5, 1), (5, 1), (4, 2), (4, 2), (2, 4)]
+    assert told == COURSE
 
 
 @pytest.mark.parametrize("changes", [{"protect": "off"}, {"network": "solo"}, {"external": 0}])
@@ -104,12 +106,8 @@ def test_where_there_is_nothing_to_protect_nothing_changes(trained: Trained, cha
 
 def test_a_kill_between_evaluation_and_checkpoint_loses_nothing(trained: Trained) -> None:
     """The journal has the state with the evaluation, in one transaction."""
-
-    class Killed(BaseException):
-        """Stands for an abrupt end."""
-
-    trained.at(HeldOut, Mock(side_effect=Killed), round=2)
-    with pytest.raises(Killed):
+    trained.at(HeldOut, Mock(side_effect=KeyboardInterrupt), round=2)
+    with pytest.raises(KeyboardInterrupt):
         trained.run()
     trained.run(replace(SETTINGS, rounds=3))
     assert trained.external == [(4, 2)]
@@ -153,14 +151,16 @@ def test_a_running_node_returns_to_its_best_checkpoint_and_goes_on(trained: Trai
     assert names == ["round-000002.rolled-back", "round-000003.rolled-back"]
 
 
-def test_after_a_return_and_a_restart_nothing_comes_twice(trained: Trained) -> None:
+def test_after_a_return_and_a_restart_nothing_comes_twice_and_the_reduction_stays(trained: Trained) -> None:
     trained.run(replace(SETTINGS, rounds=3))
     with Store(trained.paths) as store:
         first = {identity for identity, _, _ in store.journal.used_external(1000)}
+        assert Guard(store.journal).external(replace(SETTINGS, protect="off")) == SETTINGS.external
         asked = {item.rollout.question for round in (1, 2, 3) for item in store.journal.rollouts(round) if item.own}
         remember_used(store)
         store.roll_back(1)
     trained.run(replace(SETTINGS, rounds=3))
+    assert trained.external == [(5, 1), (6, 0)], "the reduction is kept"
     with Store(trained.paths) as store:
         again = {item.rollout.question for round in (2, 3) for item in store.journal.rollouts(round) if item.own}
         later = {item.rollout.id for round in (2, 3) for item in store.journal.rollouts(round) if not item.own}
@@ -194,12 +194,6 @@ def test_a_return_behind_the_last_start_keeps_what_the_node_was_started_with(tra
     assert [(start.round, start.settings["rounds"]) for start in starts] == [(0, 2), (1, 4)]
 
 
-def test_the_newest_checkpoint_is_nothing_to_return_to(trained: Trained) -> None:
-    replies = trained.ask_at(2, 2)
-    trained.run(replace(SETTINGS, rounds=3))
-    assert replies == [{"from": 2, "to": 2}] and not trained.of(RolledBack)
-
-
 def test_a_checkpoint_that_is_not_kept_and_a_generator_are_refused(trained: Trained) -> None:
     trained.run(replace(SETTINGS, rounds=3))
     with pytest.raises(CheckpointError, match="no checkpoint of round 7; give --round 1, 2 or 3"):
@@ -209,13 +203,13 @@ def test_a_checkpoint_that_is_not_kept_and_a_generator_are_refused(trained: Trai
         NodeControl(trained.node, None).roll_back(1)
 
 
-def test_a_checkpoint_that_is_damaged_meanwhile_is_not_returned_to(trained: Trained) -> None:
-    replies = trained.ask_at(2, 1)
+def test_neither_the_newest_checkpoint_nor_one_that_is_damaged_meanwhile_is_returned_to(trained: Trained) -> None:
+    newest, damaged = trained.ask_at(2, 2), trained.ask_at(3, 1)
     adapter = trained.paths.checkpoints / "round-000001" / "adapter_model.safetensors"
-    trained.then(lambda event: adapter.write_text("?") if replies else None)
-    trained.run(replace(SETTINGS, rounds=3))
-    assert trained.node.round == 3
-    assert any("does not return to round 1" in text for text in trained.notices())
+    trained.then(lambda event: adapter.write_text("?") if damaged else None)
+    trained.run(replace(SETTINGS, rounds=4))
+    assert newest == [{"from": 2, "to": 2}] and trained.rounds == [1, 2, 3, 4] and not trained.of(RolledBack)
+    assert sum("does not return to round 1" in text for text in trained.notices()) == 1
 
 
 def test_an_unreadable_pool_does_not_prevent_a_return(trained: Trained) -> None:
@@ -228,11 +222,3 @@ def test_an_unreadable_pool_does_not_prevent_a_return(trained: Trained) -> None:
     pool = Pool("me")
     pool.load(trained.paths.run.pool)
     assert used and {pool.add(rollout) for rollout in used} == {PoolOutcome.DUPLICATE}
-
-
-def test_a_reduction_is_kept_over_a_return(trained: Trained) -> None:
-    trained.run(replace(SETTINGS, rounds=2))
-    with Store(trained.paths) as store:
-        store.roll_back(1)
-        assert store.journal.counter(HALVINGS) == 1 and Guard(store.journal).external(SETTINGS) == 2
-        assert Guard(store.journal).external(replace(SETTINGS, protect="off")) == 4

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +20,13 @@ from sapo_edge.control.report import read_report
 from sapo_edge.node.head_start import FEWEST, FIRST, TRIES, WAIT, WAIT_AGAIN, HeadStart, HeadStartState
 from sapo_edge.node.rounds import Node
 from sapo_edge.policy import CallHandle, ExternalRule, Prompt, TrainingGroup, UpdateSettings
-from sapo_edge.rollout import Rollout, ScoredRollout, Task
+from sapo_edge.rollout import Rollout
 from sapo_edge.state.paths import Paths
 from sapo_edge.tasks import general
 from sapo_edge.tasks.checks import Number, Pattern
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.questions import OwnQuestion
-from sapo_edge.tasks.source import Judgement, TaskSource
+from sapo_edge.tasks.source import TaskSource
 from tests.defences.defence import fails_without
 from tests.fakes import FakePolicy
 from tests.unit.node.machine import Machine, at_call, offered
@@ -44,15 +45,11 @@ def source(*questions: OwnQuestion, max_tokens: int = 64) -> TaskSource:
     return TaskSource(Manifest("own", (entry,), max_tokens=max_tokens))
 
 
-def no_sample(*_: object) -> tuple[list[ScoredRollout], list[ScoredRollout], int]:
-    raise AssertionError("right answers are known")
-
-
 def run(
-    home: Path, settings: Settings, tasks: TaskSource, policy: FakePolicy,
+    home: Path, settings: Settings, tasks: TaskSource | None = None, policy: FakePolicy | None = None,
     prepare: Callable[[Node], object] = lambda node: None,
 ) -> Machine:  # fmt: skip
-    machine = Machine(home, tasks)
+    machine = Machine(home, tasks or source(*OWN))
     machine.start(settings, policy, prepare)
     return machine
 
@@ -71,11 +68,15 @@ def notices(machine: Machine) -> list[str]:
     return [text for text in machine.notices() if "head start" in text or "head_start" in text]
 
 
-def advanced(policy: FakePolicy, tasks: TaskSource, updates: int = 1, batch: int = 1, max_tokens: int = 0) -> HeadStart:
-    """A head start that has made so many updates, if right answers are known."""
-    head_start = HeadStart(policy, tasks, 1, batch, UpdateSettings(max_tokens=max_tokens), no_sample)
+def advanced(
+    policy: FakePolicy, tasks: TaskSource, updates: int = 1, batch: int = 1, max_tokens: int = 0, made: int = 0,
+    rehearse: Sequence[Prompt] = (),
+) -> HeadStart:  # fmt: skip
+    """A head start that has made so many updates after those `made` before, if right answers are known."""
+    sample = Mock(side_effect=AssertionError("right answers are known"))
+    head_start = HeadStart(policy, tasks, 1, batch, UpdateSettings(max_tokens=max_tokens), sample, rehearse=rehearse)
     if head_start.knows_answers:
-        head_start.advance(HeadStartState(), updates, CallHandle, lambda _made: True)
+        head_start.advance(HeadStartState(updates=made), updates, CallHandle, lambda _made: True)
     return head_start
 
 
@@ -84,44 +85,25 @@ def stops_at(number: int, step: str = "before_update") -> Callable[[Node], None]
     return lambda node: setattr(node.policy, step, at_call(number, node.stop.after_round))
 
 
-class Rising(FakePolicy):
-    """Answers so many of three validation questions right after so many updates."""
-
-    def __init__(self, course: dict[int, int]) -> None:
-        super().__init__()
-        self.course = course
-        self.judged = 0
-
-    def right(self) -> int:
-        made = len(self.updates)
-        return next(right for updates, right in sorted(self.course.items(), reverse=True) if updates <= made)
-
-
-class Judged(TaskSource):
-    """Counts the first answers of each evaluation as right, as many as a policy's course says."""
-
-    def __init__(self, policy: Rising, questions: int = 3) -> None:
-        super().__init__(source(*OWN).manifest)
-        self.policy, self.questions = policy, questions
-
-    def judge(self, task: Task, text: str) -> Judgement:
-        right = self.policy.judged % self.questions < self.policy.right()
-        self.policy.judged += 1
-        return Judgement(right, right)
-
-
 def rising(
-    home: Path, course: dict[int, int], prepare: Callable[[Node], object] = lambda node: None,
-    settings: Settings = AUTO, asked: int = 3,
-) -> Machine:  # fmt: skip
-    """A node whose policy answers so many validation questions right after so many updates."""
-    policy = Rising(course)
-    return run(home, settings, Judged(policy, asked), policy, prepare)
+    home: Path, course: dict[int, int], prepare: Callable[[Node], object] = lambda node: None, settings: Settings = AUTO
+) -> Machine:
+    """A node whose policy answers so many of three validation questions right after so many updates."""
+    tasks, policy = source(*OWN), FakePolicy()
+    asked = [task.question for task in tasks.held_out("validation", 3)]
+
+    def answer(prompt: Prompt, _position: int) -> str:
+        right = course[max(updates for updates in course if updates <= len(policy.updates))]
+        question = prompt[-1].content
+        return str(int(question.split()[0]) + 1) if question in asked[:right] else "no idea"
+
+    policy.script = answer
+    return run(home, settings, tasks, policy, prepare)
 
 
 def test_right_answers_of_training_questions_are_learned_first(tmp_path: Path) -> None:
-    tasks, policy = source(*OWN), FakePolicy()
-    machine = run(tmp_path, replace(SETTINGS, head_start="3"), tasks, policy)
+    machine = run(tmp_path, replace(SETTINGS, head_start="3"))
+    policy = machine.policy
     before = policy.log.index("generate")
     log = [call for call in policy.log[:before] if call not in ("save", "load")]
     # What the base answers to the questions that are rehearsed is sampled when it is due.
@@ -132,7 +114,7 @@ def test_right_answers_of_training_questions_are_learned_first(tmp_path: Path) -
         (answer,) = group.answers
         question = group.prompt[-1].content
         assert (answer.text, answer.ended, answer.advantage) == (str(int(question.split()[0]) + 1), True, 1.0)
-        assert answer.known and not tasks.is_held_out(question)
+        assert answer.known and not machine.source.is_held_out(question)
     ((updates, _, done),) = validations(machine)
     assert (updates, done) == (3, True)
     progress = [event for event in machine.of(events.Progress) if event.phase == "head_start"]
@@ -140,10 +122,8 @@ def test_right_answers_of_training_questions_are_learned_first(tmp_path: Path) -
 
 
 def test_each_update_rehearses_what_the_base_says_to_a_question_of_another_kind() -> None:
-    policy, tasks = FakePolicy(), source(*OWN)
-    settings = UpdateSettings(max_tokens=24)
-    head_start = HeadStart(policy, tasks, 1, 2, settings, no_sample, rehearse=REHEARSED)
-    head_start.advance(replace(HeadStartState(), updates=30), 11, CallHandle, lambda _made: True)
+    policy = FakePolicy()
+    advanced(policy, source(*OWN), 11, batch=2, max_tokens=24, made=30, rehearse=REHEARSED)
     rehearsed = [[group for group in groups if group.prompt in REHEARSED] for groups in policy.updates]
     assert [group.prompt for (group,) in rehearsed] == [*REHEARSED[30:], *REHEARSED[:9]]
     assert [call.prompts for call in policy.calls] == [REHEARSED[24:], REHEARSED[:8], REHEARSED[8:16]]
@@ -160,8 +140,7 @@ def test_one_question_of_each_update_is_asked_without_the_training_s_prompt() ->
     tasks = TaskSource(Manifest("own", (entry,), max_tokens=64, system="Add.", examples=(example,)))
     for rehearse, plain in ((REHEARSED, [1, 1, 1]), ((), [0, 0, 0])):
         policy = FakePolicy()
-        head_start = HeadStart(policy, tasks, 1, 4, UpdateSettings(max_tokens=24), no_sample, rehearse=rehearse)
-        head_start.advance(HeadStartState(), 3, CallHandle, lambda _made: True)
+        advanced(policy, tasks, 3, batch=4, max_tokens=24, rehearse=rehearse)
         own = [[group.prompt for group in groups if group.prompt not in rehearse] for groups in policy.updates]
         assert [sum(len(prompt) == 1 for prompt in prompts) for prompts in own] == plain
         assert all(prompt[-1].role == "user" and len(prompts) == 4 for prompts in own for prompt in prompts)
@@ -182,12 +161,14 @@ def test_where_answers_are_read_in_tags_they_are_learned_in_tags() -> None:
     assert np.array_equal(slopes, np.full(200, -1.0)), "the derivative of minus a log-probability"
 
 
-def test_without_it_nothing_changes_and_rounds_ask_the_same_questions(tmp_path: Path) -> None:
-    plain, ahead = FakePolicy(), FakePolicy()
-    machine = run(tmp_path / "plain", SETTINGS, source(*OWN), plain)
-    run(tmp_path / "ahead", replace(SETTINGS, head_start="2"), source(*OWN), ahead)
+def test_without_it_nothing_changes_and_rounds_ask_the_same_questions_at_the_same_rate(tmp_path: Path) -> None:
+    machine = run(tmp_path / "plain", SETTINGS)
+    plain, ahead = machine.policy, run(tmp_path / "ahead", replace(SETTINGS, head_start="30")).policy
     assert not validations(machine) and plain.log[:2] == ["evaluate", "generate"]
     assert (plain.prompts, plain.seeds) == (ahead.prompts, ahead.seeds)
+    rates = [settings.rate(update) for update, settings in enumerate(ahead.settings, start=1)]
+    assert rates[10] == pytest.approx(5 * SETTINGS.learning_rate)
+    assert rates[30:] == [SETTINGS.learning_rate] * 2
 
 
 def test_by_default_it_goes_on_while_validation_rises_and_keeps_the_best(tmp_path: Path) -> None:
@@ -208,7 +189,7 @@ def test_it_ends_when_nearly_all_is_right_and_is_not_begun_where_it_can_t_help(t
     assert validations(rising(tmp_path / "all", {0: 0, 20: 3})) == [(20, 3, True)]
     (reason,) = notices(rising(tmp_path / "knows", {0: 3}))
     assert reason == "no head start: the model is nearly always right already"
-    (reason,) = notices(run(tmp_path / "blind", replace(AUTO, held_out=0), source(*OWN), FakePolicy()))
+    (reason,) = notices(run(tmp_path / "blind", replace(AUTO, held_out=0)))
     assert "nothing tells when to end it" in reason
 
 
@@ -219,14 +200,13 @@ def test_a_node_that_is_stopped_goes_on_from_the_best_validation(tmp_path: Path)
     assert validations(again) == validations(whole)[1:]
     assert taught(again.policy.updates[:20]) == taught(whole.policy.updates[20:40]), "with the same questions"
     assert not validations(rising(tmp_path, {0: 3}, settings=replace(AUTO, rounds=2)))
-    generator = replace(AUTO, role="generator")
-    assert not validations(run(tmp_path / "generator", generator, source(*OWN), FakePolicy()))
+    assert not validations(run(tmp_path / "generator", replace(AUTO, role="generator")))
 
 
 def test_one_that_goes_on_with_other_validation_questions_asks_them_first(tmp_path: Path) -> None:
     three, two = replace(AUTO, held_out=3), replace(AUTO, held_out=2)
     assert validations(rising(tmp_path, {0: 0, 20: 2}, stops_at(25), settings=three))[-1] == (20, 2, False)
-    last = rising(tmp_path, {0: 0, 20: 1, 40: 2}, settings=two, asked=2).of(events.HeadStart)[-1]
+    last = rising(tmp_path, {0: 0, 20: 1, 40: 2}, settings=two).of(events.HeadStart)[-1]
     assert (last.best_updates, last.correct, last.questions) == (60, 2, 2), "with two questions, one right is a rise"
 
 
@@ -253,9 +233,8 @@ def test_a_head_start_that_does_harm_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_all_updates_that_the_owner_asked_for_count_where_nothing_can_be_validated(tmp_path: Path) -> None:
-    policy = FakePolicy()
-    run(tmp_path, replace(SETTINGS, head_start="50", held_out=0, rounds=1), source(*OWN), policy)
-    assert policy.log.count("update") == 51 and "load" not in policy.log
+    log = run(tmp_path, replace(SETTINGS, head_start="50", held_out=0, rounds=1)).policy.log
+    assert log.count("update") == 51 and "load" not in log
 
 
 def test_a_node_that_is_stopped_again_and_again_gets_to_its_rounds(tmp_path: Path) -> None:
@@ -264,48 +243,34 @@ def test_a_node_that_is_stopped_again_and_again_gets_to_its_rounds(tmp_path: Pat
 
 
 def test_a_head_start_is_made_before_the_first_round_only(tmp_path: Path) -> None:
-    run(tmp_path, replace(SETTINGS, role="generator", rounds=2), source(*OWN), FakePolicy())
-    after = run(tmp_path, replace(SETTINGS, head_start="30", rounds=3), source(*OWN), FakePolicy())
+    run(tmp_path, replace(SETTINGS, role="generator", rounds=2))
+    after = run(tmp_path, replace(SETTINGS, head_start="30", rounds=3))
     assert not validations(after) and any("head_start = 30 has no effect" in text for text in notices(after))
-    run(tmp_path / "begun", SETTINGS, source(*OWN), FakePolicy())
-    late = run(tmp_path / "begun", replace(SETTINGS, head_start="5", rounds=3), source(*OWN), FakePolicy())
+    run(tmp_path / "begun", SETTINGS)
+    late = run(tmp_path / "begun", replace(SETTINGS, head_start="5", rounds=3))
     assert any("head_start = 5 has no effect" in text for text in notices(late))
 
 
-def test_rounds_learn_at_the_rate_that_they_have_without_it(tmp_path: Path) -> None:
-    policy = FakePolicy()
-    run(tmp_path, replace(SETTINGS, head_start="30", rounds=3), source(*OWN), policy)
-    rates = [settings.rate(update) for update, settings in enumerate(policy.settings, start=1)]
-    assert rates[10] == pytest.approx(5 * SETTINGS.learning_rate)
-    assert rates[-3:] == [SETTINGS.learning_rate] * 3
-
-
 def test_the_owner_s_questions_are_asked_before_and_after_too(tmp_path: Path) -> None:
-    run(tmp_path, SETTINGS, source(*OWN), FakePolicy())
+    run(tmp_path, SETTINGS)
     report = read_report(Paths.default(tmp_path).journal, 2)
     assert report is not None
     trained = {question.question for question in source(*OWN).own["mine"].train}
     assert {before.question for before, _ in report.own} == trained and len(trained) == 14
 
 
-def test_answers_that_are_wrong_or_too_long_are_left_out() -> None:
-    wrong = tuple(OwnQuestion(f"Date {number}?", "x", Pattern(r"\d+"), "train") for number in range(4))
-    long = tuple(OwnQuestion(f"Long {number}?", "y" * 80, split="train") for number in range(4))
-    for questions, learned in (((*wrong, *long, *OWN[:4]), {"0 + 1?", "1 + 1?", "2 + 1?", "3 + 1?"}), (wrong, set())):
-        policy = FakePolicy()
+def test_answers_that_are_wrong_too_long_or_without_room_in_the_model_s_context_are_left_out() -> None:
+    wrong = [OwnQuestion(f"Date {number}?", "x", Pattern(r"\d+")) for number in range(4)]
+    long = [OwnQuestion(f"Long {number}?", "y" * 80) for number in range(4)]
+    crowded = [OwnQuestion(f"{number} + 1? {'Think. ' * 40}", str(number + 1), Number()) for number in range(4)]
+    known = {question.question for question in OWN[:4]}
+    for questions, learned in (([*wrong, *long, *crowded, *OWN[:4]], known), (wrong, set())):
         tasks = source(*(replace(question, split="train") for question in questions))
+        policy = FakePolicy(context=64 + sum(len(turn.content) for turn in tasks.manifest.prompt_for("Long 0?")))
         head_start = advanced(policy, tasks, batch=len(questions), max_tokens=64)
         assert head_start.knows_answers == bool(learned)
         asked = {group.prompt[-1].content for groups in policy.updates for group in groups}
         assert asked == head_start.learned == learned
-
-
-def test_questions_without_room_for_an_answer_in_the_model_s_context_are_left_out() -> None:
-    long = tuple(OwnQuestion(f"{number} + 1? {'Think. ' * 40}", str(number + 1), Number()) for number in range(4))
-    tasks, policy = source(*(replace(question, split="train") for question in (*long, *OWN[:4]))), FakePolicy()
-    prompts = [tasks.manifest.prompt_for(question.question) for question in OWN[:4]]
-    policy.context = max(sum(len(turn.content) for turn in prompt) for prompt in prompts) + 64
-    assert advanced(policy, tasks, batch=8, max_tokens=64).learned == {question.question for question in OWN[:4]}
 
 
 class Walking(FakePolicy):
@@ -362,18 +327,13 @@ def test_where_only_a_verifier_exists_its_first_right_answers_are_learned(tmp_pa
 
 
 def test_it_gives_up_after_a_bounded_number_of_answers_and_the_rounds_begin(tmp_path: Path) -> None:
-    for head_start in ("auto", "5"):
+    too_long = [OwnQuestion(question.question, "y" * 80) for question in OWN]
+    for home, (head_start, questions) in enumerate((("auto", DATES), ("5", DATES), ("auto", too_long))):
         policy = FakePolicy(lambda _prompt, _position: "no idea")
-        machine = run(tmp_path / head_start, replace(AUTO, head_start=head_start), source(*DATES), policy)
+        machine = run(tmp_path / str(home), replace(AUTO, head_start=head_start), source(*questions), policy)
         (reason,) = notices(machine)
-        assert "found those to 0 questions only" in reason and policy.log.count("generate") == TRIES + 1
-        assert machine.rounds == [1]
-
-
-def test_where_known_answers_are_longer_than_any_may_be_that_is_said(tmp_path: Path) -> None:
-    tasks = source(*(OwnQuestion(question.question, "y" * 80) for question in OWN))
-    (reason,) = notices(run(tmp_path, AUTO, tasks, FakePolicy(lambda _prompt, _position: "no idea")))
-    assert "too long for max_tokens" in reason
+        assert "not known, or too long for max_tokens, and the model found those to 0 questions only" in reason
+        assert policy.log.count("generate") == TRIES + 1 and machine.rounds == [1]
 
 
 def test_a_search_that_is_stopped_begins_again_and_so_does_one_after_a_validation(tmp_path: Path) -> None:

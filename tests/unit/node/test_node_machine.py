@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from unittest import mock
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from sapo_edge.rollout import TaskRef
+from sapo_edge.rollout import Rollout, TaskRef
 from sapo_edge.state.journal import Journal
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
@@ -26,7 +26,6 @@ from tests.fakes import FakeTransport
 from tests.machines import machine_settings
 from tests.unit.node.ledger import open_node, peers_rollout
 
-MEMORY_DISK = Path("/dev/shm")
 FILE_CHANGES = ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir")
 TRANSACTIONS = ("record", "roll_back", "reserve_sequences", "truncate_after")
 LAST_INSTANT = 60
@@ -34,11 +33,12 @@ LAST_INSTANT = 60
 
 
 class Snapshot:
-    """A copy of a directory after so many changes of an operation; `note` is called at that instant."""
+    """A copy of a directory after so many changes of an operation, and how many rollouts were published by then."""
 
-    def __init__(self, home: Path, copy: Path, instant: int, note: Callable[[], None]) -> None:
-        self.home, self.copy, self.instant, self.note = home, copy, instant, note
-        self.taken = False
+    def __init__(self, home: Path, copy: Path, instant: int, published: Sequence[Rollout]) -> None:
+        self.home, self.copy, self.instant = home, copy, instant
+        self.taken, self.published = False, 0
+        self._published = published
         self._changes = 0
         self._is_busy = False
 
@@ -48,7 +48,7 @@ class Snapshot:
         if self._changes == self.instant:
             self._is_busy, self.taken = True, True
             shutil.copytree(self.home, self.copy, ignore=shutil.ignore_patterns("*.sock"))
-            self.note()
+            self.published = len(self._published)
             self._is_busy = False
         self._changes += 1
 
@@ -76,7 +76,7 @@ class NodeMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        self.directory = tempfile.TemporaryDirectory(dir=MEMORY_DISK if MEMORY_DISK.is_dir() else None)
+        self.directory = tempfile.TemporaryDirectory()
         self.homes = 0
         self.home = Path(self.directory.name) / "0"
         self.wire = FakeTransport()
@@ -100,12 +100,7 @@ class NodeMachine(RuleBasedStateMachine):
         self.homes += 1
         copy = self.home.with_name(str(self.homes))
         before = self.node.round, self.policy.trained
-
-        def note() -> None:
-            # What was published later was not.
-            self.published_then = len(self.wire.published)
-
-        snapshot = Snapshot(self.home, copy, instant, note)
+        snapshot = Snapshot(self.home, copy, instant, self.wire.published)
         with snapshot.watching():
             operation()
         after = self.node.round, self.policy.trained
@@ -113,7 +108,7 @@ class NodeMachine(RuleBasedStateMachine):
             self.note_state()
             return
         self.store.close()
-        del self.wire.published[self.published_then :]
+        del self.wire.published[snapshot.published :]
         shutil.rmtree(self.home)
         self.home = copy
         self.open()

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 
 from sapo_edge import events
+from sapo_edge.care.stop import Stop
 from sapo_edge.config.settings import Settings
 from sapo_edge.control.report import read_report
 from sapo_edge.errors import CheckpointError, ConfigError, ModelError
 from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.rounds import PROGRESS_INTERVAL, Node
-from sapo_edge.policy import ExternalRule, Prompt, UpdateStatistics
+from sapo_edge.policy import ExternalRule, Prompt, UpdateSettings, UpdateStatistics
 from sapo_edge.pool.pool import PoolOutcome
 from sapo_edge.rollout import Rollout
 from sapo_edge.room import Room
@@ -52,49 +55,42 @@ def test_every_round_ends_with_a_checkpoint_which_a_start_hashes_once_and_return
     # The base model is asked in two ways.
     end = ["evaluate", "load", "evaluate", "evaluate", "evaluate"]
     assert machine.policy.log == ["evaluate", *["generate", "update", "save"] * 3, *end]
-    hashed: list[str] = []
-    digest = hashlib.file_digest
-
-    def count(file: Any, algorithm: str) -> object:
-        hashed.append(Path(file.name).relative_to(machine.paths.checkpoints).as_posix())
-        return digest(file, algorithm)
-
-    monkeypatch.setattr(hashlib, "file_digest", count)
-    machine.start()
+    with patch.object(hashlib, "file_digest", wraps=hashlib.file_digest) as digest:
+        machine.start()
     assert machine.policy.log == ["load"]
+    hashed = [Path(call.args[0].name).relative_to(machine.paths.checkpoints).as_posix() for call in digest.mock_calls]
     files = ("adapter_config.json", "adapter_model.safetensors", "optimizer.safetensors")
     assert sorted(hashed) == [f"round-000003/{name}" for name in files]
 
 
-def test_questions_too_long_for_the_model_are_left_out_and_told(machine: Machine, tmp_path: Path) -> None:
+def test_questions_too_long_for_the_model_are_left_out_or_count_as_wrong_and_are_told(
+    machine: Machine, tmp_path: Path
+) -> None:
+    source = machine.source
+
+    def length(prompt: Prompt) -> int:
+        return sum(len(turn.content) for turn in prompt)
+
     def lengths(machine: Machine) -> list[int]:
-        return [sum(len(turn.content) for turn in prompt) for prompts in machine.policy.prompts for prompt in prompts]
+        return [length(prompt) for prompts in machine.policy.prompts for prompt in prompts]
 
     machine.start()
-    longest = max(lengths(machine))
-    small = Machine(tmp_path / "small", machine.source)
-    stopped = small.start(context=longest - 1 + small.source.manifest.max_tokens)
-    assert stopped.done and len(lengths(small)) == len(lengths(machine)) and max(lengths(small)) < longest
+    validation = [length(source.manifest.prompt_for(task.question)) for task in source.held_out("validation", 4)]
+    most = min(max(lengths(machine)), max(validation)) - 1
+    small = Machine(tmp_path / "small", source)
+    assert small.start(replace(SETTINGS, evaluate_every=1), context=most + source.manifest.max_tokens).done
+    assert len(lengths(small)) == len(lengths(machine)) and max(lengths(small)) <= most
     assert any("questions left out, too long for the model with an answer: " in text for text in small.notices())
-
-
-def test_held_out_questions_too_long_for_the_model_count_as_wrong_and_are_told_once(machine: Machine) -> None:
-    tasks = machine.source.held_out("validation", 4)
-    lengths = [sum(len(turn.content) for turn in machine.source.manifest.prompt_for(task.question)) for task in tasks]
-    room = max(lengths) - 1 + machine.source.manifest.max_tokens
-    machine.start(replace(SETTINGS, evaluate_every=1), context=room)
-    told = f"held-out validation: {lengths.count(max(lengths))} of 4 questions"
-    assert sum(text.startswith(told) for text in machine.notices()) == 1
-    answers = [event.answers for event in machine.of(events.HeldOut)]
-    assert len(answers) > 1 and all(marks[lengths.index(max(lengths))] == "0" for marks in answers)
-
-
-def test_a_manifest_of_questions_that_are_all_too_long_is_refused(machine: Machine) -> None:
+    too_long = [number for number, length in enumerate(validation) if length > most]
+    told = f"held-out validation: {len(too_long)} of 4 questions"
+    assert sum(text.startswith(told) for text in small.notices()) == 1, "once"
+    answers = [event.answers for event in small.of(events.HeldOut)]
+    assert len(answers) > 1 and {marks[number] for marks in answers for number in too_long} == {"0"}
     with pytest.raises(ModelError, match="almost no question of starter fits into the model's context"):
-        machine.start(context=1)
+        Machine(tmp_path / "none", source).start(context=1)
 
 
-def test_events_come_in_order_and_describe_the_round(machine: Machine) -> None:
+def test_events_come_in_order_describe_the_round_and_are_journaled_with_its_rollouts(machine: Machine) -> None:
     machine.start(replace(SETTINGS, external=1))
     names = [event.event for event in machine.events if not isinstance(event, events.Progress | events.Notice)]
     end = ["held_out", "comparison", "node_stopped"]
@@ -104,22 +100,23 @@ def test_events_come_in_order_and_describe_the_round(machine: Machine) -> None:
     event = machine.of(events.RoundFinished)[0]
     assert (event.groups, event.own, event.external, event.reward_external) == (3, 3, 0, None)
     assert event.statistics["groups"] == 3 and 0.0 <= event.reward_own <= 1.0
-
-
-def test_the_journal_holds_rounds_and_checkpoints_chosen_on_one_set_and_compared_on_another(machine: Machine) -> None:
-    machine.start()
+    assert machine.notices() == machine.notices("info") == ["round 1: own rollouts replace missing external ones"]
     with Store(machine.paths) as store:
-        rounds, held_out = store.journal.rounds(), store.journal.held_out()
-        assert rounds == machine.of(events.RoundFinished) and held_out == machine.of(events.HeldOut)
-        assert [event.round for event in held_out] == [0, 3]
+        assert store.journal.rounds() == machine.of(events.RoundFinished)
+        assert store.journal.held_out() == machine.of(events.HeldOut)
         kept = [event.event for event in store.journal.events()]
         rollouts = [scored for number in (1, 2, 3) for scored in store.journal.rollouts(number)]
-    assert kept == ["node_started", "checkpoint", "checkpoint", "checkpoint", "comparison", "node_stopped"]
-    assert [scored.rollout.sequence for scored in rollouts] == [1, 2, 3, 4, 5, 6]
+    assert kept == ["node_started", "notice", *["checkpoint"] * 3, "comparison", "node_stopped"]
+    assert [scored.rollout.sequence for scored in rollouts] == [1, 2, 3, 4, 5, 6, 7, 8, 9]
     assert {scored.rollout.author for scored in rollouts} == {machine.node.author}
     for scored in rollouts:
         assert scored.rewards == tuple(float(len(answer.text) % 2 == 0) for answer in scored.rollout.answers)
         assert all(answer.token_ids is None for answer in scored.rollout.answers)
+
+
+def test_checkpoints_are_chosen_on_one_set_and_compared_on_another(machine: Machine) -> None:
+    machine.start()
+    assert evaluated(machine) == [0, 3]
     asked = [tuple(prompt[-1].content for prompt in call.prompts) for call in machine.policy.calls if call.greedy]
     validation, test = (
         tuple(task.question for task in machine.source.held_out(split, 4)) for split in ("validation", "test")
@@ -134,9 +131,8 @@ def test_the_journal_holds_rounds_and_checkpoints_chosen_on_one_set_and_compared
     (comparison,) = machine.of(events.Comparison)
     assert comparison.low <= comparison.gain == (comparison.adapter - comparison.base) / 4 <= comparison.high
     report = read_report(machine.paths.journal, comparison.round)
-    assert report is not None and (report.split, report.before, report.now) == (
-        "test", comparison.base, comparison.adapter,
-    )  # fmt: skip
+    assert report is not None and report.split == "test"
+    assert (report.before, report.now) == (comparison.base, comparison.adapter)
     assert [before.question for before, _ in report.examples] and sum(task.questions for task in report.tasks) == 4
     assert {now.question for _, now in report.examples} == set(test)
 
@@ -173,25 +169,26 @@ def test_another_seed_model_or_manifest_on_the_same_state_is_rejected(machine: M
 
 
 @pytest.mark.parametrize("step", ["before_generate", "before_update"])
-def test_the_first_stop_finishes_the_round_and_saves_it(machine: Machine, step: str) -> None:
-    hooks: dict[str, Any] = {step: at_call(2, lambda: machine.node.stop.after_round())}
-    stopped = machine.start(replace(SETTINGS, rounds=0), **hooks)
+def test_the_first_stop_finishes_the_round_and_the_second_one_loses_that_and_no_other(
+    machine: Machine, tmp_path: Path, step: str
+) -> None:
+    def stop(act: Callable[[Stop], None]) -> events.NodeStopped:
+        """Act in this step of the second round."""
+        hooks: dict[str, Any] = {step: at_call(2, lambda: act(machine.node.stop))}
+        return machine.start(replace(SETTINGS, rounds=0), **hooks)
+
+    machine.start(prepare=lambda node: node.stop.immediately())
+    assert machine.rounds == [] and "generate" not in machine.policy.log, "a stop before the start"
+    stopped = stop(Stop.after_round)
     assert machine.rounds == [1, 2] and stopped.reason == "asked to stop" and stopped.rounds == 2
     assert machine.policy.log[-1] == "save"
-    assert machine.start().rounds == 1
-
-
-@pytest.mark.parametrize("step", ["before_generate", "before_update"])
-def test_the_second_stop_loses_the_round_in_progress_and_no_other(machine: Machine, tmp_path: Path, step: str) -> None:
-    hooks: dict[str, Any] = {step: at_call(2, lambda: machine.node.stop.immediately())}
-    stopped = machine.start(replace(SETTINGS, rounds=0), **hooks)
-    assert machine.rounds == [1] and stopped.rounds == 1 and "immediately" in stopped.reason
-    # The step itself is not finished either.
-    assert machine.policy.log[-1] == step.removeprefix("before_")
-    machine.start()
-    assert machine.rounds == [2, 3]
+    stopped = stop(Stop.immediately)
+    assert machine.rounds == [3] and stopped.rounds == 1 and "immediately" in stopped.reason
+    assert machine.policy.log[-1] == step.removeprefix("before_"), "the step itself is not finished either"
+    machine.start(replace(SETTINGS, rounds=5))
+    assert machine.rounds == [4, 5]
     unbroken = Machine(tmp_path / "unbroken", machine.source)
-    unbroken.start()
+    unbroken.start(replace(SETTINGS, rounds=5))
     assert machine.policy.state == unbroken.policy.state
 
 
@@ -270,52 +267,28 @@ def test_checkpoints_are_as_rare_as_the_owner_wants_and_a_crash_repeats_the_roun
     saved = [event.round for event in machine.of(events.CheckpointSaved)]
     assert saved == [1, 3, 5], "the first one, at the evaluation, at the end"
 
-    def stop_after_7(node: Node) -> None:
-        node.stop.alive = lambda: node.stop.after_round() if node.round == 7 else None
+    def act_after(number: int, act: Callable[[Stop], object]) -> Callable[[Node], None]:
+        return lambda node: setattr(node.stop, "alive", lambda: node.round == number and act(node.stop))
 
-    stopped = machine.start(replace(rare, rounds=9, evaluate_every=0), prepare=stop_after_7)
+    stopped = machine.start(replace(rare, rounds=9, evaluate_every=0), prepare=act_after(7, Stop.after_round))
     assert (stopped.rounds, machine.rounds) == (2, [6, 7])
     with Store(machine.paths) as store:
         assert store.latest is not None and store.latest.round == 7, "an orderly stop saves"
     machine.start(replace(rare, rounds=7))
     assert machine.rounds == [], "nothing is repeated"
 
-    def crash_after_9(node: Node) -> None:
-        def crash() -> None:
-            if node.round == 9:
-                raise RuntimeError("power")
-
-        node.stop.alive = crash
-
     last = replace(rare, rounds=11, evaluate_every=0)
     with pytest.raises(RuntimeError):
-        machine.start(last, prepare=crash_after_9)
+        machine.start(last, prepare=act_after(9, Mock(side_effect=RuntimeError("power"))))
     machine.start(last)
     assert machine.rounds == [8, 9, 10, 11]
     assert machine.notices("warning") == ["2 rounds after the checkpoint of round 7 will be repeated"]
 
 
-def test_a_stop_before_the_start_runs_nothing(machine: Machine) -> None:
-    machine.start(prepare=lambda node: node.stop.immediately())
-    assert machine.rounds == [] and "generate" not in machine.policy.log
-
-
-def test_a_generator_shares_continues_and_never_learns(machine: Machine) -> None:
+def test_changes_of_the_role_keep_the_history_the_numbers_of_rounds_and_ask_no_question_twice(machine: Machine) -> None:
     swarm = MemorySwarm()
     arrived: list[Rollout] = []
     swarm.join().subscribe(lambda rollout, _: arrived.append(rollout))
-    machine.start(GENERATOR, transport=swarm.join())
-    machine.start(replace(GENERATOR, rounds=5), transport=swarm.join())
-    assert "update" not in machine.policy.log and "evaluate" not in machine.policy.log
-    assert [rollout.round for rollout in arrived] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
-    assert machine.of(events.CheckpointSaved) == []
-    # As a trainer it asks no question twice either.
-    machine.start(replace(SETTINGS, rounds=7), transport=swarm.join())
-    assert machine.rounds == [6, 7]
-    assert len({rollout.question for rollout in arrived}) == len(arrived) == 14
-
-
-def test_changes_of_the_role_keep_the_history_and_the_numbers_of_rounds(machine: Machine) -> None:
     for settings, rounds in (
         (replace(GENERATOR, rounds=2), [1, 2]),
         (replace(SETTINGS, rounds=4), [3, 4]),
@@ -323,8 +296,12 @@ def test_changes_of_the_role_keep_the_history_and_the_numbers_of_rounds(machine:
         (replace(GENERATOR, rounds=7), [7]),
         (replace(SETTINGS, rounds=8), [8]),
     ):
-        machine.start(settings)
+        machine.start(settings, transport=swarm.join())
         assert machine.rounds == rounds and not any("repeated" in text for text in machine.notices())
+        if settings.role == "generator":
+            assert {"update", "evaluate", "save"}.isdisjoint(machine.policy.log)
+    assert [rollout.round for rollout in arrived] == [number for number in range(1, 9) for _ in range(2)]
+    assert len({rollout.question for rollout in arrived}) == len(arrived)
     with Store(machine.paths) as store:
         assert [event.round for event in store.journal.rounds()] == list(range(1, 9))
         assert store.checkpoints.rounds() == [3, 4, 8]
@@ -371,16 +348,13 @@ def test_the_best_checkpoint_is_the_one_with_the_best_evaluation(machine: Machin
 def test_a_gradient_that_is_not_finite_is_reported_and_the_run_continues(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    machine.start(replace(SETTINGS, corrections="off"), steps=0, script=lambda prompt, position: "x")
+    assert machine.notices() == [], "groups that are equally rewarded have none"
     nothing = UpdateStatistics(loss=math.nan, gradient_norm=math.inf, groups=2, informative=2)
     monkeypatch.setattr(FakePolicy, "update", lambda *_: nothing)
-    assert machine.start().rounds == 3
+    assert machine.start(replace(SETTINGS, rounds=6)).rounds == 3
     assert len(machine.notices("warning")) == len(machine.notices()) == 3
-    assert "round 1: the gradient was not finite" in machine.notices()[0]
-
-
-def test_equally_rewarded_groups_cause_no_notice(machine: Machine) -> None:
-    machine.start(replace(SETTINGS, corrections="off"), steps=0, script=lambda prompt, position: "x")
-    assert machine.notices() == []
+    assert "round 4: the gradient was not finite" in machine.notices()[0]
 
 
 def test_tasks_follow_the_seed_and_without_one_the_identity(tmp_path: Path, source: LengthScored) -> None:
@@ -397,19 +371,6 @@ def test_tasks_follow_the_seed_and_without_one_the_identity(tmp_path: Path, sour
     assert first.start(replace(unseeded, rounds=2)).rounds == 1, "it is the same after a restart"
 
 
-def test_external_rollouts_reach_the_pool_and_own_ones_do_not(machine: Machine, tmp_path: Path) -> None:
-    swarm = MemorySwarm()
-    other = Machine(tmp_path / "other", machine.source)
-    other.start(
-        replace(GENERATOR, rounds=1),
-        transport=swarm.join(),
-        prepare=lambda _: machine.start(replace(SETTINGS, rounds=2), transport=swarm.join()),
-    )
-    assert len(other.node.pool) == 4
-    assert {rollout.author for rollout in other.node.pool.candidates()} == {machine.node.author}
-    assert {rollout.author for rollout in machine.node.pool.candidates()} == {other.node.author}
-
-
 @fails_without("node/rounds.py", "        self.room.update(self.selector.budget, self.pool.authors())\n")
 def test_each_round_sets_what_the_swarm_accepts_of_others(machine: Machine) -> None:
     room = Room()
@@ -417,37 +378,25 @@ def test_each_round_sets_what_the_swarm_accepts_of_others(machine: Machine) -> N
     assert 0 < room.author < room.newcomers < math.inf
 
 
-def test_missing_external_rollouts_are_reported_once_and_are_no_warning(machine: Machine) -> None:
-    machine.start(replace(SETTINGS, external=2))
-    assert machine.notices() == machine.notices("info") == ["round 1: own rollouts replace missing external ones"]
-
-
-def test_rejected_rollouts_are_counted_by_reason_and_reported(machine: Machine) -> None:
-    def fill(node: Node) -> None:
-        for sequence in range(3):
-            node.pool.add(make_rollout("liar", sequence, entry="none"))
-
-    machine.start(replace(SETTINGS, external=1), prepare=fill)
-    (text,) = [text for text in machine.notices("warning") if "rejected" in text]
-    assert text.startswith("round 1: ") and "no such task" in text and text.endswith(": 3")
-    assert len(machine.node.pool) == 0
-
-
 @fails_without("swarm/judging/external.py", "if not self._fits(task.question):")
-def test_others_questions_that_are_too_long_for_this_model_are_not_learned(machine: Machine) -> None:
+def test_others_questions_that_are_none_or_too_long_for_the_model_are_not_learned_but_counted(machine: Machine) -> None:
     manifest, drawn = machine.source.manifest, machine.source.training_tasks(9, 0, 40)[0]
     short, *_, long = sorted(drawn, key=lambda task: len(task.question))
 
     def fill(node: Node) -> None:
         for number, task in enumerate((short, long)):
             node.pool.add(offered(task, f"author {number}", number))
+        for sequence in range(3):
+            node.pool.add(make_rollout("liar", sequence, entry="none"))
 
     length = sum(len(turn.content) for turn in manifest.prompt_for(long.question))
     machine.start(replace(SETTINGS, external=2), prepare=fill, context=length - 1 + manifest.max_tokens)
     with Store(machine.paths) as store:
         kept = [scored for number in machine.rounds for scored in store.journal.rollouts(number) if not scored.own]
     assert [scored.rollout.question for scored in kept] == [short.question]
-    assert any("rejected: the question is too long for the model" in text for text in machine.notices("warning"))
+    told = [text.partition("rejected: ")[2] for text in machine.notices("warning")]
+    assert "the question is too long for the model with an answer: 1" in told and len(machine.node.pool) == 0
+    assert any("no such task" in text and text.endswith(": 3") for text in told)
 
 
 def test_progress_is_reported_at_most_ten_times_a_second_and_at_the_end_of_a_step(machine: Machine) -> None:
@@ -459,29 +408,33 @@ def test_progress_is_reported_at_most_ten_times_a_second_and_at_the_end_of_a_ste
     assert len(reports) <= 7 + 7 * 2 and PROGRESS_INTERVAL == 0.1
 
 
-def test_the_settings_reach_the_policy(machine: Machine) -> None:
+def test_settings_reach_the_policy_and_negative_advantages_of_others_count_as_they_say(machine: Machine) -> None:
     changed: dict[str, Any] = {"learning_rate": 1e-3, "warmup": 7, "decay_after": 9, "temperature": 0.75}
-    machine.start(replace(SETTINGS, rounds=1, external_negatives=0.5, **changed))
-    (settings,) = machine.policy.settings
-    assert {name: getattr(settings, name) for name in changed} == changed
-    # Nothing else of the rule is a setting: the floors stay.
-    assert settings.external_rule == ExternalRule(negatives=0.5)
 
-
-@pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
-def test_negative_advantages_of_others_count_as_the_setting_says(machine: Machine, weight: float) -> None:
     def prepare(node: Node) -> None:
         (task,), _ = machine.source.training_tasks(99, 0, 1)
         assert node.pool.add(offered(task, "peer", 0)) is PoolOutcome.ADDED
-        NodeControl(node, None).change_settings({"external_negatives": weight})
+        NodeControl(node, None).change_settings({"external_negatives": 0.25})
 
-    machine.start(replace(SETTINGS, own=2, external=1, rounds=1), prepare=prepare)
+    machine.start(replace(SETTINGS, own=2, external=1, rounds=1, **changed), prepare=prepare)
+    (settings,) = machine.policy.settings
+    assert {name: getattr(settings, name) for name in changed} == changed
+    assert settings.external_rule == ExternalRule(negatives=0.25), "nothing else of the rule is a setting"
     (groups,) = machine.policy.updates
     (external,) = [group for group in groups if group.external]
     negative, positive = sorted(answer.advantage for answer in external.answers)
-    assert positive == ExternalRule().pull and negative == pytest.approx(-weight, abs=0.01)
+    assert positive == ExternalRule().pull and negative == pytest.approx(-0.25, abs=0.01)
     own = [answer.advantage for group in groups if not group.external for answer in group.answers]
     assert min(own) < -0.1, "own answers are unlearned whatever the setting says"
     with Store(machine.paths) as store:
         (journaled,) = [scored.advantages for scored in store.journal.rollouts(1) if not scored.own]
     assert sorted(journaled) == pytest.approx([negative, positive])
+
+
+def test_the_rate_rises_holds_and_falls_or_is_constant() -> None:
+    settings = UpdateSettings(learning_rate=1.0, warmup=4, decay_after=16)
+    assert [settings.rate(update) for update in (1, 2, 4, 10, 16)] == [0.25, 0.5, 1.0, 1.0, 1.0]
+    assert settings.rate(64) == pytest.approx(0.5)
+    assert settings.rate(1600) == pytest.approx(0.1)
+    constant = UpdateSettings(learning_rate=3e-4, warmup=0, decay_after=0)
+    assert {constant.rate(update) for update in (1, 10, 10_000)} == {3e-4}

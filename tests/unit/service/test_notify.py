@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,68 +14,64 @@ from sapo_edge.care.stop import Stop
 from sapo_edge.service.notify import ServiceManager
 
 
-class Manager:
+def listen(address: str) -> socket.socket:
     """The other end of the protocol."""
+    end = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    end.bind(address)
+    end.setblocking(False)
+    return end
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.socket.bind(path)
-        self.socket.setblocking(False)
 
-    def read(self) -> list[str]:
-        """What arrived since the last call."""
-        messages = []
+def read(manager: socket.socket) -> list[str]:
+    """What arrived since the last call."""
+    messages = []
+    with suppress(BlockingIOError):
         while True:
-            try:
-                messages.append(self.socket.recv(4096).decode())
-            except BlockingIOError:
-                return messages
+            messages.append(manager.recv(4096).decode())
+    return messages
 
 
 @pytest.fixture
-def manager(tmp_path: Path) -> Iterator[Manager]:
-    manager = Manager(str(tmp_path / "notify"))
-    yield manager
-    manager.socket.close()
+def manager(tmp_path: Path) -> Iterator[socket.socket]:
+    with listen(str(tmp_path / "notify")) as manager:
+        yield manager
 
 
-def test_no_child_inherits_the_protocol(manager: Manager, tmp_path: Path) -> None:
-    environ = {"NOTIFY_SOCKET": manager.path, "WATCHDOG_USEC": "1", "WATCHDOG_PID": "7", "HOME": "/"}
+def test_no_child_inherits_the_protocol(manager: socket.socket, tmp_path: Path) -> None:
+    environ = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "1", "WATCHDOG_PID": "7", "HOME": "/"}
     ServiceManager(environ).ready()
-    assert environ == {"HOME": "/"} and manager.read() == ["READY=1"]
+    assert environ == {"HOME": "/"} and read(manager) == ["READY=1"]
     name = f"sapo-test-{tmp_path.name}-{os.getpid()}"
-    manager = Manager("\0" + name)
-    ServiceManager({"NOTIFY_SOCKET": "@" + name}).ready()
-    assert manager.read() == ["READY=1"]
-    manager.socket.close()
+    with listen(f"\0{name}") as abstract:
+        ServiceManager({"NOTIFY_SOCKET": f"@{name}"}).ready()
+        assert read(abstract) == ["READY=1"]
 
 
-def test_the_watchdog_is_answered_often_enough_and_not_more(manager: Manager) -> None:
+def test_the_watchdog_is_answered_often_enough_and_not_more(manager: socket.socket) -> None:
     now = 0.0
-    node = ServiceManager({"NOTIFY_SOCKET": manager.path, "WATCHDOG_USEC": "8000000"}, lambda: now)
+    node = ServiceManager({"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "8000000"}, lambda: now)
     answers = []
     for step in range(1000):
         now = step / 100
         node.alive()
-        answers += [now for _ in manager.read()]
+        answers += [now for _ in read(manager)]
     assert answers == [0.0, 2.0, 4.0, 6.0, 8.0]
 
 
 @pytest.mark.parametrize("variables", [{}, {"WATCHDOG_USEC": "x"}, {"WATCHDOG_USEC": "8000000", "WATCHDOG_PID": "1"}])
-def test_a_watchdog_of_another_process_is_not_answered(manager: Manager, variables: dict[str, str]) -> None:
-    node = ServiceManager({"NOTIFY_SOCKET": manager.path, **variables})
+def test_a_watchdog_of_another_process_is_not_answered(manager: socket.socket, variables: dict[str, str]) -> None:
+    node = ServiceManager({"NOTIFY_SOCKET": manager.getsockname(), **variables})
     node.alive()
-    assert manager.read() == []
+    assert read(manager) == []
 
 
-def test_the_end_is_reported_once_and_asks_for_three_rounds(manager: Manager) -> None:
-    node = ServiceManager({"NOTIFY_SOCKET": manager.path})
+def test_the_end_is_reported_once_and_asks_for_three_rounds(manager: socket.socket) -> None:
+    node = ServiceManager({"NOTIFY_SOCKET": manager.getsockname()})
     node.describe("round 1:\nreward 0.5", 40.0)
     node.describe("paused: quiet hours")
     node.stopping()
     node.stopping()
-    rounds, paused, end = manager.read()
+    rounds, paused, end = read(manager)
     assert rounds == "STATUS=round 1: reward 0.5" and paused == "STATUS=paused: quiet hours"
     assert end.splitlines()[0] == "STOPPING=1" and "EXTEND_TIMEOUT_USEC=120000000" in end.splitlines()
 
@@ -86,11 +83,11 @@ def test_no_manager_or_one_that_is_gone_harms_no_round(address: str | None) -> N
         action()
 
 
-def test_a_manager_that_does_not_read_delays_no_round(manager: Manager) -> None:
-    node = ServiceManager({"NOTIFY_SOCKET": manager.path})
+def test_a_manager_that_does_not_read_delays_no_round(manager: socket.socket) -> None:
+    node = ServiceManager({"NOTIFY_SOCKET": manager.getsockname()})
     for number in range(5000):
         node.describe(f"round {number}")
-    assert manager.read()[0] == "STATUS=round 0"
+    assert read(manager)[0] == "STATUS=round 0"
 
 
 def test_only_the_thread_that_works_shows_life_in_a_pause_every_second(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,26 +71,18 @@ def analyze(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str
     return subprocess.run([ANALYZE, *arguments], capture_output=True, text=True, env=environment, check=False)
 
 
-def verify(directory: Path, text: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Let systemd judge a unit."""
-    file = directory / "sapo-edge.service"
-    file.write_text(text.replace("/usr/bin/python3", "/bin/true"))
-    return analyze(directory, "verify", "--man=no", *arguments, str(file))
-
-
 @needs_systemd
-@pytest.mark.parametrize("home", HOMES)
 @pytest.mark.parametrize("user", ["", "root"])
-def test_systemd_understands_every_line(tmp_path: Path, home: str, user: str) -> None:
-    text = unit(home, user=user, environment={"XDG_STATE_HOME": f"{home}/x y"})
-    result = verify(tmp_path, text, *([] if user else ["--user"]))
+def test_systemd_understands_every_line_and_would_find_a_wrong_one(tmp_path: Path, user: str) -> None:
+    texts = [unit(home, user=user, environment={"XDG_STATE_HOME": f"{home}/x y"}) for home in HOMES]
+    wrong = texts[0].replace("ProtectSystem=", "ProtectSytem=")
+    files = [tmp_path / f"sapo-edge-{number}.service" for number in range(len(HOMES) + 1)]
+    for file, text in zip(files, (*texts, wrong), strict=True):
+        file.write_text(text.replace("/usr/bin/python3", "/bin/true"))
+    arguments = ["verify", "--man=no", *([] if user else ["--user"])]
+    result = analyze(tmp_path, *arguments, *map(str, files[:-1]))
     assert result.returncode == 0 and "sapo-edge" not in result.stderr, result.stderr
-
-
-@needs_systemd
-def test_a_wrong_line_would_be_found(tmp_path: Path) -> None:
-    text = unit(user="root").replace("ProtectSystem=", "ProtectSytem=")
-    assert "ProtectSytem" in verify(tmp_path, text).stderr
+    assert "ProtectSytem" in analyze(tmp_path, *arguments, str(files[-1])).stderr
 
 
 @needs_systemd
@@ -174,7 +166,7 @@ def commands(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Commands:
     return Commands()
 
 
-def test_installing_twice_changes_nothing(commands: Commands, tmp_path: Path) -> None:
+def test_installing_twice_changes_nothing_and_removing_stops_it_first(commands: Commands, tmp_path: Path) -> None:
     manager = Systemd(system=False, run=commands)
     assert manager.install(plan(tmp_path), start=True)
     unit = tmp_path / "config" / "systemd" / "user" / "sapo-edge.service"
@@ -188,15 +180,9 @@ def test_installing_twice_changes_nothing(commands: Commands, tmp_path: Path) ->
     commands.run = []
     manager.install(plan(tmp_path, memory=2**29), start=False)
     assert not any("start" in line.split() for line in commands.run)
-
-
-def test_removing_stops_it_first_and_can_be_repeated(commands: Commands, tmp_path: Path) -> None:
-    manager = Systemd(system=False, run=commands)
-    manager.install(plan(tmp_path), start=False)
     commands.run = []
-    assert manager.remove("sapo-edge") and not manager.unit("sapo-edge").exists()
+    assert manager.remove("sapo-edge") and not unit.exists() and not manager.remove("sapo-edge")
     assert commands.run == ["systemctl --user disable --now sapo-edge.service", "systemctl --user daemon-reload"]
-    assert not manager.remove("sapo-edge")
 
 
 def test_a_refusal_is_one_line_with_a_remedy(commands: Commands, tmp_path: Path) -> None:

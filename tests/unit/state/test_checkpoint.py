@@ -1,6 +1,7 @@
 """Checkpoints: complete or absent."""
 
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -40,6 +41,9 @@ def checkpoints(tmp_path: Path) -> Checkpoints:
 
 
 def test_a_saved_checkpoint_is_loaded_and_replaces_one_of_its_round(checkpoints: Checkpoints) -> None:
+    assert checkpoints.latest() is None and checkpoints.best() is None and checkpoints.recover() == (None, [])
+    with pytest.raises(CheckpointError, match="No such file"):
+        checkpoints.load(12)
     checkpoints.save(state(12, accuracy=0.4), write)
     saved = checkpoints.save(state(12, accuracy=0.5), write)
     loaded = checkpoints.load(12)
@@ -49,12 +53,6 @@ def test_a_saved_checkpoint_is_loaded_and_replaces_one_of_its_round(checkpoints:
     assert set(loaded.files) == {"adapter/weights.bin", "optimizer.bin"} and loaded.size == 7000
     assert checkpoints.latest() == loaded
     assert os.listdir(checkpoints.directory) == ["round-000012"]
-
-
-def test_without_checkpoints_there_is_no_latest_and_no_best(checkpoints: Checkpoints) -> None:
-    assert checkpoints.latest() is None and checkpoints.best() is None and checkpoints.recover() == (None, [])
-    with pytest.raises(CheckpointError, match="No such file"):
-        checkpoints.load(3)
 
 
 def test_what_was_made_for_something_else_or_changed_is_rejected(checkpoints: Checkpoints) -> None:
@@ -200,31 +198,23 @@ def test_a_checkpoint_that_was_being_replaced_comes_back(checkpoints: Checkpoint
 def save_until(step: int, directory: Path) -> int:
     """Save two checkpoints in a process that is killed before its change on disk with this number; its exit code."""
     child = os.fork()
-    if child == 0:
-        try:
-            _save_and_count(step, directory)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    changes = itertools.count()
 
-
-def _save_and_count(left: int, directory: Path) -> None:
     def counted(event: str, arguments: tuple[Any, ...]) -> None:
-        nonlocal left
         opened = event == "open" and str(directory) in str(arguments[0])
-        if opened or event in ("os.rename", "os.rmdir", "os.remove", "os.mkdir"):
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            left -= 1
+        if (opened or event in ("os.rename", "os.rmdir", "os.remove", "os.mkdir")) and next(changes) == step:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    def write_again(place: Path) -> None:
-        (place / "adapter.bin").write_bytes(b"again")
-
-    store = Checkpoints(directory, keep=1)
-    sys.addaudithook(counted)
-    for round in (1, 2):
-        store.save(Checkpoint(round, "model", "manifest", 0, settings={"again": True}), write_again)
+    try:
+        store = Checkpoints(directory, keep=1)
+        sys.addaudithook(counted)
+        for round in (1, 2):
+            store.save(state(round, questions=2), lambda place: (place / "adapter.bin").touch())
+        os._exit(0)
+    finally:
+        os._exit(1)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL")

@@ -49,38 +49,30 @@ def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "journal" / "journal.sqlite")
 
 
-def test_a_round_is_stored_with_its_rollouts_as_text(journal: Journal) -> None:
+def test_a_round_is_stored_with_its_rollouts_as_text_and_figures_that_are_none(journal: Journal) -> None:
     journal.record(event := finished(3), [scored(1), replace(scored(2), own=False)])
     assert journal.rounds() == [event] and journal.last_round() == 3
     first, second = journal.rollouts(3)
     assert first == JournaledRollout(scored(1).rollout.as_text(), (1.0, 0.0), (0.7, -0.7))
     assert (second.rollout.sequence, second.own) == (2, False)
     # A repeated round replaces the earlier one.
-    journal.record(finished(3, loss=0.1), [scored(3)])
-    assert [event.statistics["loss"] for event in journal.rounds()] == [0.1]
+    journal.record(finished(3, loss=math.nan), [scored(3)])
+    journal.record(held_out(3, math.nan))
+    ((again,), (evaluation,)) = journal.rounds(), journal.held_out()
+    assert math.isnan(again.statistics["loss"]) and math.isnan(evaluation.accuracy)
     assert [item.rollout.sequence for item in journal.rollouts(3)] == [3]
 
 
-def test_nan_and_none_survive(journal: Journal) -> None:
-    journal.record(finished(1, loss=math.nan))
-    journal.record(held_out(1, math.nan))
-    assert math.isnan(journal.rounds()[0].statistics["loss"])
-    assert math.isnan(journal.held_out()[0].accuracy)
-
-
-def test_the_newest_rounds_come_in_order(journal: Journal) -> None:
+def test_the_newest_rounds_come_in_order_and_only_evaluations_on_the_same_questions_are_a_course(
+    journal: Journal,
+) -> None:
     assert journal.held_out_course() is None
     for round in range(1, 11):
         journal.record(finished(round))
-        journal.record(held_out(round))
     assert [event.round for event in journal.rounds(3)] == [8, 9, 10]
-    assert [event.round for event in journal.held_out(2)] == [9, 10]
-    assert journal.held_out_course() == (held_out(1), held_out(10))
-
-
-def test_only_evaluations_on_the_same_questions_are_a_course(journal: Journal) -> None:
     for evaluation in (held_out(0, split=""), held_out(10, split=""), held_out(10, 0.7), held_out(20, 0.8)):
         journal.record(evaluation)
+    assert [event.round for event in journal.held_out(2)] == [10, 20]
     assert journal.held_out_course() == (held_out(10, 0.7), held_out(20, 0.8))
     assert journal.held_out_after(10, "validation") == held_out(10, 0.7)
     assert journal.held_out_after(0, "validation") is None
@@ -132,34 +124,23 @@ def test_a_commit_is_flushed_to_disk_while_a_reader_is_open(tmp_path: Path, monk
     assert Journal(journal.path).reserve_sequences(2) == 10
 
 
-def test_old_rollouts_are_deleted_and_their_rounds_stay(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "KEEP_ROLLOUTS", 2)
-    for round in range(1, 6):
-        journal.record(finished(round), [scored()])
-    assert [round for round in range(1, 6) if journal.rollouts(round)] == [4, 5]
-    assert len(journal.rounds()) == 5
-
-
-def test_other_events_are_bounded_and_progress_is_not_kept(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "KEEP_EVENTS", 3)
-    journal.record(events.Progress(phase="generate", done=1, total=2, unit="answers"))
-    for number in range(5):
-        journal.record(events.Notice(level="info", text=str(number)))
-    assert len(journal.events()) == 3
-    journal.record(stopped := events.NodeStopped(reason="asked", rounds=2))
-    assert journal.events()[-1] == stopped
-
-
-def test_what_a_run_is_made_with_and_compared_by_outlasts_any_number_of_checkpoints(
+def test_rollouts_and_other_events_are_bounded_and_rounds_and_what_a_run_is_made_with_stay(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(journal_module, "KEEP_ROLLOUTS", 2)
     monkeypatch.setattr(journal_module, "KEEP_EVENTS", 3)
+    for round in range(1, 6):
+        journal.record(finished(round), [scored()])
+    assert [round for round in range(1, 6) if journal.rollouts(round)] == [4, 5] and len(journal.rounds()) == 5
+    journal.record(events.Progress(phase="generate", done=1, total=2, unit="answers"))
     first, second = (events.NodeStarted(model=name, backend="b") for name in ("old", "new"))
     for start in (first, second):
         journal.record(start)
         for number in range(9):
             journal.record(events.CheckpointSaved(round=number, path="p", best=False))
     assert len(journal.events()) == 4 and journal.events()[0] == second
+    journal.record(stopped := events.NodeStopped(reason="asked", rounds=2))
+    assert journal.events()[-1] == stopped
 
 
 def test_a_failed_round_leaves_nothing_behind(journal: Journal) -> None:
@@ -200,21 +181,21 @@ def test_a_journal_of_another_version_is_left_alone(journal: Journal, version: i
 
 
 def test_details_of_the_first_the_best_and_the_last_evaluation_are_kept(journal: Journal) -> None:
+    def rounds(split: str = "validation") -> list[int]:
+        query = f"SELECT round FROM details WHERE split = '{split}' ORDER BY round"
+        return [round for (round,) in journal._rows(query, ())]
+
     for round, accuracy in enumerate((0.1, 0.4, 0.9, 0.3, 0.2)):
         journal.record(replace(held_out(round), accuracy=accuracy))
         journal.record_detail("validation", round, Detail({"sums": "0" * round}))
     journal.record_detail("test", 0, Detail())
-    assert detail_rounds(journal) == [("test", 0), ("validation", 0), ("validation", 2), ("validation", 4)]
+    assert rounds() == [0, 2, 4]
     journal.truncate_after(3)
-    assert detail_rounds(journal) == [("test", 0), ("validation", 0), ("validation", 2)]
+    assert rounds() == [0, 2]
     for round, accuracy in enumerate((0.1, 0.2, 0.4, 0.3, 0.2), start=4):
         journal.record(replace(held_out(round, question_set="other"), accuracy=accuracy))
         journal.record_detail("validation", round, Detail())
-    assert [round for _, round in detail_rounds(journal)] == [0, 0, 4, 6, 8], "the first and best on these questions"
-
-
-def detail_rounds(journal: Journal) -> list[tuple[str, int]]:
-    return journal._rows("SELECT split, round FROM details ORDER BY split, round", ())
+    assert rounds("test") == [0] and rounds() == [0, 4, 6, 8], "the first and best on these questions"
 
 
 def test_the_best_evaluation_is_the_earliest_with_its_answers(journal: Journal) -> None:

@@ -19,21 +19,16 @@ def test_an_argument_overrides_the_environment_and_is_absolute(monkeypatch: pyte
 
 
 @pytest.mark.skipif(os.name == "nt" or os.uname().sysname == "Darwin", reason="XDG directories")
-def test_xdg_directories_are_respected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_xdg_directories_are_respected_but_that_of_a_session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("SAPO_EDGE_HOME", raising=False)
     for variable in ("STATE", "CONFIG", "CACHE"):
         monkeypatch.setenv(f"XDG_{variable}_HOME", str(tmp_path / variable))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
     paths = Paths.default()
     assert (paths.state, paths.config) == (tmp_path / "STATE" / "sapo-edge", tmp_path / "CONFIG" / "sapo-edge")
     assert paths.cache == tmp_path / "CACHE" / "sapo-edge"
-
-
-def test_node_and_command_agree_on_the_runtime_directory_in_every_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SAPO_EDGE_HOME", raising=False)
-    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
-    inside = Paths.default().runtime
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    assert Paths.default().runtime == inside
+    assert Paths.default().runtime == paths.runtime, "node and command agree on it in every session"
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
