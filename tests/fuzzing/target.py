@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 Content = TypeVar("Content")
@@ -86,6 +91,15 @@ def read(reader: Callable[[Content], Value], content: Content, refusal: type[Exc
         return reader(content)
     except refusal:
         return None
+
+
+@cache
+def directory() -> Path:
+    """For targets whose input is a file: it is removed when this process ends, and in memory where the system can."""
+    memory = Path("/dev/shm")
+    path = Path(tempfile.mkdtemp(prefix="sapo-fuzzing-", dir=memory if memory.is_dir() else None))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
 
 
 def warm_up(target: Target) -> None:

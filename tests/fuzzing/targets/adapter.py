@@ -10,15 +10,14 @@ from safetensors.numpy import save
 
 from sapo_edge.backends.adapter.files import ADAPTER_FILE, CONFIG_FILE, read_adapter, read_alpha, read_checked
 from sapo_edge.errors import CheckpointError
-from tests.fuzzing.files import file
-from tests.fuzzing.target import KIB, Target
+from tests.fuzzing.target import KIB, Target, directory
 
 SHAPES = {"a.lora_A.weight": (2, 3), "a.lora_B.weight": (4, 2)}
 
 
 def check(data: bytes) -> None:
     is_config = data[:1] == b"\1"
-    path = file(CONFIG_FILE if is_config else ADAPTER_FILE)
+    path = directory() / (CONFIG_FILE if is_config else ADAPTER_FILE)
     path.write_bytes(data[1:])
     try:
         if is_config:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from sapo_edge.swarm.host.requests import RequestError, read_frame
 from tests.fuzzing.target import KIB, Target
-from tests.fuzzing.vectors import field
+from tests.fuzzing.targets.wire import field
 
 LIMIT = 4 * KIB
 

@@ -6,12 +6,11 @@ import struct
 
 from sapo_edge.backends.model.gguf_header import parse_header
 from sapo_edge.errors import ModelError
-from tests.fuzzing.files import file
-from tests.fuzzing.target import KIB, Target
+from tests.fuzzing.target import KIB, Target, directory
 
 
 def check(data: bytes) -> None:
-    path = file("model.gguf")
+    path = directory() / "model.gguf"
     path.write_bytes(data)
     try:
         header = parse_header(path)

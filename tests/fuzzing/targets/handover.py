@@ -11,7 +11,7 @@ from copy import deepcopy
 from sapo_edge.swarm.codes.code import Code
 from sapo_edge.swarm.codes.handover import Inviter, Joiner, Offer, SpentError, WrongCodeError
 from tests.fuzzing.target import KIB, Target
-from tests.fuzzing.vectors import field
+from tests.fuzzing.targets.wire import field
 
 LINE = "sapo://join/v=1"
 CODE = Code(7, ("guitar", "revolver"))

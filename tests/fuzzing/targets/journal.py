@@ -13,13 +13,12 @@ from sapo_edge.events import Comparison, HeldOut, Notice
 from sapo_edge.rollout import Answer, Rollout, TaskRef
 from sapo_edge.state.journal import Journal, JournaledRollout
 from tests.fakes import round_event
-from tests.fuzzing.files import file
-from tests.fuzzing.target import KIB, MIB, Target, read
+from tests.fuzzing.target import KIB, MIB, Target, directory, read
 
 
 @cache
 def good() -> bytes:
-    path = file("good.sqlite")
+    path = directory() / "good.sqlite"
     path.unlink(missing_ok=True)
     journal = Journal(path)
     answers = (Answer("<answer>4</answer>", True), Answer("", False))
@@ -39,7 +38,7 @@ def check(data: bytes) -> None:
     content = bytearray(good())
     for start in range(0, len(data) - 3, 4):
         content[int.from_bytes(data[start : start + 3], "big") % len(content)] = data[start + 3]
-    path = file("journal.sqlite")
+    path = directory() / "journal.sqlite"
     path.write_bytes(content)
     if (journal := read(Journal, path, StateError)) is None:
         return

@@ -8,8 +8,7 @@ from hashlib import sha256
 from sapo_edge.errors import StateError
 from sapo_edge.pool.pool import Pool, PoolLimits
 from sapo_edge.pool.saved import MAGIC, SavedPool, SavedRollout, read_pool, write_pool
-from tests.fuzzing.files import file
-from tests.fuzzing.target import KIB, Target, read
+from tests.fuzzing.target import KIB, Target, directory, read
 from tests.swarm.wire.make_vectors import ROLLOUTS
 
 LIMITS = (16, 64 * KIB, 64)
@@ -17,7 +16,7 @@ LIMITS = (16, 64 * KIB, 64)
 
 def check(data: bytes) -> None:
     """The bytes as they are, and as the body of a file whose digest is right: a fuzzer can't find one."""
-    path = file("pool")
+    path = directory() / "pool"
     for content in (data, MAGIC + sha256(data).digest() + data):
         path.write_bytes(content)
         if (saved := read(lambda written: read_pool(written, *LIMITS), path, StateError)) is None:
@@ -32,7 +31,7 @@ def check(data: bytes) -> None:
 
 def seeds() -> list[bytes]:
     rollouts = [SavedRollout(replace(rollout, digest="ab" * 32), 1.0, "private") for rollout in ROLLOUTS.values()]
-    path = file("pool")
+    path = directory() / "pool"
     write_pool(path, SavedPool(["cd" * 32], [bytes(16)], [bytes(16)], rollouts))
     whole = path.read_bytes()
     body = whole[len(MAGIC) + 32 :]
