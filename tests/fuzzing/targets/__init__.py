@@ -8,8 +8,13 @@ from importlib import import_module
 from tests.fuzzing.target import Target
 
 SEVERAL = {
-    "wire": ("claim", "exchange", "inflate", "message", "record", "request", "response", "structure"),
+    "addresses": ("address", "announcement", "invite"),
+    "codes": ("code", "handover"),
+    "files": ("adapter", "gguf", "journal", "pool_file"),
     "manifests": ("manifest_bytes", "manifest_toml", "question_data"),
+    "scores": ("answers", "checks"),
+    "streams": ("frame", "gossip", "identify"),
+    "wire": ("claim", "exchange", "inflate", "message", "record", "request", "response", "structure"),
 }
 PLACES = {module.name: module.name for module in pkgutil.iter_modules(__path__) if module.name not in SEVERAL}
 PLACES |= {name: module for module, names in SEVERAL.items() for name in names}

@@ -22,7 +22,7 @@ from sapo_edge.node.methods import handlers
 from sapo_edge.node.person import PersonAnswers
 from sapo_edge.rollout import MAX_INTEGER
 from tests.fuzzing.target import KIB, MIB, Target, directory
-from tests.fuzzing.targets.journal import good
+from tests.fuzzing.targets.files import good_journal
 
 
 class Node(NodeControl):
@@ -30,7 +30,7 @@ class Node(NodeControl):
 
     def __init__(self) -> None:
         path = directory() / "control.sqlite"
-        path.write_bytes(good())
+        path.write_bytes(good_journal())
         stop = SimpleNamespace(**dict.fromkeys(("pause", "resume", "after_round", "immediately"), lambda *reason: None))
         stop.finish = threading.Event()
         journal = SimpleNamespace(path=path)

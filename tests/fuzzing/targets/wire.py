@@ -14,7 +14,7 @@ from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse
 from sapo_edge.swarm.wire.messages import MAX_MESSAGE_BYTES, MAX_UNPACKED_BYTES
 from sapo_edge.swarm.wire.record import RawRecord, decode_record, encode_body, read_author, verify_record
 from tests.fuzzing.target import KIB, Target, read
-from tests.fuzzing.targets.address import ADDRESSES, CIRCUIT
+from tests.fuzzing.targets.addresses import ADDRESSES, CIRCUIT
 from tests.swarm.wire.make_vectors import vectors
 
 LIMIT = 64 * KIB

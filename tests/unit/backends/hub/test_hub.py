@@ -91,7 +91,10 @@ def test_what_arrives_damaged_is_removed_and_comes_again(hub: Hub, repositories:
         ("hf:someone/tiny:Q4_0", "has no GGUF file of this name", "it has: none"),
         ("hf:someone/pickled", "has no weights as safetensors", "use another model"),
         ("hf:someone/else", "not on the hub", "check the name"),
-        ("hf:some one/else", "is no name", "hf:ORGANISATION/MODEL"),
+        *(
+            (name, "is no name of a model", "hf:ORGANISATION/MODEL")
+            for name in ("hf:some one/else", "hf:../else", "hf:")
+        ),
     ],
 )
 def test_each_mistake_is_answered(hub: Hub, name: str, problem: str, remedy: str) -> None:
