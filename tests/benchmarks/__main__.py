@@ -26,7 +26,7 @@ def models(arguments: Arguments) -> list[Path]:
     """The files of the shaped models that are named, or the embedded one."""
     if not arguments.model:
         return [find_model("")]
-    from tests.benchmarks.shaped import shaped_model
+    from tests.benchmarks.memory import shaped_model
 
     return [shaped_model(name, arguments.cache) for name in arguments.model]
 

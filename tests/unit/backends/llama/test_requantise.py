@@ -81,11 +81,9 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "derived file truncated": lambda d: (d / "bf16.gguf").write_bytes((d / "bf16.gguf").read_bytes()[:-1000]),
     "derived file gone": lambda d: (d / "bf16.gguf").unlink(),
     "record gone": lambda d: (d / "choice.json").unlink(),
-    "record of another machine": lambda d: rewrite(d / "choice.json", machine="another"),
     "record of an unknown format": lambda d: rewrite(d / "choice.json", format="q2_k"),
     "record of a path": lambda d: rewrite(d / "choice.json", format="../bf16"),
     "record of fewer formats": lambda d: rewrite(d / "choice.json", tried=["original", "bf16"]),
-    "rates are a text": lambda d: rewrite(d / "choice.json", rates="fast"),
     "rates are texts": lambda d: rewrite(d / "choice.json", rates={"bf16": "fast"}),
 }
 
