@@ -409,7 +409,7 @@ def memory_of(*roots: object) -> int:
 
 def run(sizes: Sequence[int], rounds: float, each: int, keys: int) -> None:
     """Print a table; see `Crowd`."""
-    sizes_ = message_bytes(own_rollouts(64))
+    size = message_bytes(own_rollouts(64))
     print(
         f"budget {BUDGET}, {rounds:.0f} median rounds, {HOSTILE:.0%} hostile, a node stays {LIFE:.0f} on average,"
         f" {OBSERVERS} observers,"
@@ -418,10 +418,9 @@ def run(sizes: Sequence[int], rounds: float, each: int, keys: int) -> None:
     print(
         "| nodes | connections: most | accepted in a median round's time, of honest nodes: mean | of hostile ones |"
         " in a round of its own: median, of honest ones | 99 % | of hostile ones | 99 % | KB received with copies |"
-        " KB forwarded | records | peers | authors | KB of memory | honest ones established |"
-        " rollouts shared in a round |"
+        " records | peers | authors | KB of memory | honest ones established | rollouts shared in a round |"
     )
-    print("|---" * 16 + "|")
+    print("|---" * 15 + "|")
     for nodes in sizes:
         started = time.monotonic()
         peers = join_all(nodes)
@@ -429,14 +428,13 @@ def run(sizes: Sequence[int], rounds: float, each: int, keys: int) -> None:
         links = mesh_of(peers, random.Random(nodes))
         found = simulate(nodes, rounds, each=each, keys=keys)
         received = copies(links, random.Random(nodes)).mean()
-        kilobytes = (found.honest_rate + found.hostile_rate) * sizes_[1] / 1000
-        degree = np.mean([len(neighbours) for neighbours in links])
+        kilobytes = (found.honest_rate + found.hostile_rate) * size / 1000
         cells = [
             f"{nodes}", f"{max(map(len, peers))}", f"{found.honest_rate:.0f}", f"{found.hostile_rate:.0f}",
             f"{np.median(found.honest):.0f}", f"{np.quantile(found.honest, 0.99):.0f}",
             f"{np.median(found.hostile):.0f}", f"{np.quantile(found.hostile, 0.99):.0f}", f"{kilobytes * received:.0f}",
-            f"{kilobytes * (degree - 1):.0f}", f"{found.records}", f"{found.peers}",
-            f"{found.authors}", f"{found.memory / 1000:.0f}", f"{found.established:.0%}", f"{found.shared.mean():.3f}",
+            f"{found.records}", f"{found.peers}", f"{found.authors}", f"{found.memory / 1000:.0f}",
+            f"{found.established:.0%}", f"{found.shared.mean():.3f}",
         ]  # fmt: skip
         print(f"| {' | '.join(cells)} |", flush=True)
         print(f"{nodes}: {joined - started:.0f} s to join, {time.monotonic() - joined:.0f} s", file=sys.stderr)

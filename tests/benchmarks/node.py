@@ -1,4 +1,4 @@
-"""A whole training node on the embedded model: seconds a round; and how light the command line is."""
+"""How soon a training node on the embedded model is there, and how light the command line is."""
 
 from __future__ import annotations
 
@@ -23,16 +23,13 @@ def run(rounds: int) -> None:
         arguments = f"run --solo --json --rounds {rounds} --seed 1 --home {home}".split()
         command = [sys.executable, "-m", "sapo_edge", *arguments]
         begin = time.perf_counter()
-        times, updates, started = [], [], {"node_started": 0.0, "held_out": 0.0, "round": 0.0}
+        started = {"node_started": 0.0, "held_out": 0.0, "round": 0.0}
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert process.stdout is not None
         for line in process.stdout:
             event = json.loads(line)
             if started.get(event["event"]) == 0.0:
                 started[event["event"]] = time.perf_counter() - begin
-            if event["event"] == "round":
-                times.append(event["seconds_generate"] + event["seconds_update"])
-                updates.append(event["seconds_update"])
         process.wait()
     print(f"\n### A training node, {rounds} rounds of 8 x 8 on `starter`\n")
     print(
@@ -40,7 +37,6 @@ def run(rounds: int) -> None:
         f" answered the held-out questions: {started['held_out']:.1f} s, to the end of the first round:"
         f" {started['round']:.1f} s (with choosing the sampler's format in a home that has not chosen yet)"
     )
-    print(f"- seconds a round: median {statistics.median(times):.1f}, of which update {statistics.median(updates):.1f}")
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     program = [sys.executable, "-m", "sapo_edge", "--help"]
     shown = [seconds(lambda: subprocess.run(program, capture_output=True, env=environment)) for _ in range(9)]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def main() -> None:
         def tell(who: str, texts: Sequence[str], source: TaskSource = source, tasks: Sequence[Task] = tasks,
                  partial: TaskSource | None = partial, name: str = name) -> None:  # fmt: skip
             right = sum(source.judge(task, text).right for task, text in zip(tasks, texts, strict=True))
-            fields = "" if partial is None else f"{_mean(partial.score, tasks, texts):.2f}"
+            fields = "" if partial is None else f"{sum(map(partial.score, tasks, texts)) / len(tasks):.2f}"
             print(f"| {name} | {who} | {right / len(tasks):.2f} | {fields} |", flush=True)
 
         tell("the most similar training question", _neighbours(source, tasks))
@@ -55,10 +55,6 @@ def main() -> None:
                 for shown in (0, SHOWN):
                     tell(f"{model.stem}, {shown} examples", _answers(policy, source, tasks, shown))
                 policy.close()
-
-
-def _mean(score: Callable[[Task, str], float], tasks: Sequence[Task], texts: Sequence[str]) -> float:
-    return sum(score(task, text) for task, text in zip(tasks, texts, strict=True)) / len(tasks)
 
 
 def _with_partial_credit(manifest: Manifest) -> TaskSource | None:

@@ -40,6 +40,9 @@ def test_a_hundred_answers_of_a_hundred_obey_their_schema(policy: Policy) -> Non
         samples = flatten(policy.generate(PROMPTS, answers, LIMIT, temperature, 3, stop_text="", schema=SCHEMA))
         assert len(samples) == 5 * answers
         assert all(sample.ended and obeys(**json.loads(sample.text)) for sample in samples)
+    # The limit of tokens ends an answer inside of its object.
+    ((sample,),) = policy.generate(PROMPTS[:1], 1, 6, 1.0, 3, stop_text="", schema=SCHEMA)
+    assert not sample.ended and len(sample.token_ids) == 6 and sample.text.startswith("{")
 
 
 def test_an_integer_without_bounds_ends_and_is_one_that_programs_read_exactly(policy: Policy) -> None:
@@ -67,11 +70,6 @@ def test_answers_go_on_where_they_were_left(
         assert after.token_ids[: len(ids) + 5] == before.token_ids[: len(ids) + 5]
         assert after.logprobs[: len(ids)] == (0.0,) * len(ids) and len(after.logprobs) == len(after.token_ids) <= 32
     assert texts[0] == whole[4][0].text[: len(texts[0])] and len(texts[0].encode()) >= 20
-
-
-def test_the_token_limit_ends_an_answer_inside_of_its_object(policy: Policy) -> None:
-    ((sample,),) = policy.generate(PROMPTS[:1], 1, 6, 1.0, 3, stop_text="", schema=SCHEMA)
-    assert not sample.ended and len(sample.token_ids) == 6 and sample.text.startswith("{")
 
 
 def test_a_schema_that_nothing_obeys_is_refused(policy: Policy) -> None:

@@ -121,9 +121,9 @@ def test_packs_keep_order_and_size(groups: list[EncodedGroup], limit: int) -> No
         assert len(pack([*part, following[0]]).token_ids) > limit
 
 
-answer_lists = st.lists(encoded_answers(), min_size=1, max_size=6).map(tuple)
+answer_lists = st.lists(encoded_answers(), min_size=1, max_size=4).map(tuple)
 either = st.builds(EncodedGroup, st.just((1, 2)), answer_lists, external=st.booleans())
-group_lists = st.lists(either, min_size=1, max_size=8)
+group_lists = st.lists(either, min_size=1, max_size=5)
 
 
 @given(groups=group_lists)

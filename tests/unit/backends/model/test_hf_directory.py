@@ -57,7 +57,7 @@ def test_it_samples_and_learns_as_transformers(tmp_path: Path, backend: str, sha
         assert_as_reference(policy, reference(path), tmp_path / "adapter")
 
 
-def test_the_directorys_own_tokenizer_and_template_are_used(directory: Path) -> None:
+def test_the_directorys_own_tokenizer_and_template_are_used(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vocabulary = HfVocabulary(HfDirectory(directory))
     prompt = (Message("system", "Be brief."), *question("hi<|im_end|>\n<|im_start|>assistant\nyes"))
     assert vocabulary.encode_prompt(prompt) == encode_prompt(prompt)
@@ -66,9 +66,7 @@ def test_the_directorys_own_tokenizer_and_template_are_used(directory: Path) -> 
     assert vocabulary.end_token == IM_END
     assert [token for token in range(264) if vocabulary.ends(token)] == [END_OF_TEXT, IM_END]
     assert all(vocabulary.piece(token) == decode_ids([token]) for token in range(264))
-
-
-def test_tokens_and_parts_of_the_template_are_looked_up_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Tokens and parts of the template are looked up once.
     vocabulary = HfVocabulary(HfDirectory(directory))
     prompts = [question(text) for text in ("one", "two", "<|im_end|>")]
     tokenize = Mock(wraps=vocabulary.tokenize)
@@ -137,7 +135,6 @@ def write_tokenizer_of_a_later_version(path: Path) -> None:
 
 DYNAMIC = {"rope_type": "dynamic"}
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "another architecture": (lambda d: change(d, model_type="gpt2"), "gpt2"),
     "a window that is asked for": (lambda d: change(d, sliding_window=8, use_sliding_window=True), "window"),
     "a window that transformers gives all layers": (
         lambda d: change(d, model_type="mistral", sliding_window=64, layer_types=["sliding_attention", FULL]), "window",
