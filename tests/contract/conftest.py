@@ -27,12 +27,9 @@ MakePolicy = Callable[..., Policy]
 class Backend:
     """How the suite makes a policy, and controls the few things that the contract does not show.
 
-    Attributes:
-        name: for the test's id.
-        make: (model, working directory, adapter shape, trainable) to a policy that computes on one thread.
-        limit_slots: make later calls decode at most so many answers in parallel.
-        limit_batch: make later policies decode at most so many tokens in one pass.
-        count_decodes: returns a list that grows by one element with every decode step.
+    `make` takes (model, working directory, adapter shape, trainable), for a policy that computes on one thread. After
+    `limit_slots` calls decode at most so many answers in parallel, after `limit_batch` new policies so many tokens in
+    one pass. The list that `count_decodes` returns grows by one element with every decode step.
     """
 
     name: str

@@ -18,15 +18,7 @@ from sapo_edge.errors import BackendError, CheckpointError, ModelError
 from sapo_edge.policy import LoraSettings, Policy, TrainingGroup, UpdateSettings
 from tests.contract.conftest import Backend, MakePolicy
 from tests.contract.formula import distance
-from tests.contract.training import (
-    PROMPT,
-    STRONG,
-    assert_identical,
-    assert_same_up_to_noise,
-    edit,
-    own_group,
-    saved,
-)
+from tests.contract.training import PROMPT, STRONG, assert_identical, assert_same_up_to_noise, edit, own_group, saved
 from tests.models import RANK, SHAPES, Models, make_tensors, opening, question, write_model
 
 ADAPTER = "adapter_model.safetensors"
