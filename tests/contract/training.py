@@ -58,6 +58,11 @@ def saved(policy: Policy, directory: Path) -> dict[str, np.ndarray]:
     """Everything that a policy saves, adapter and optimizer, by file and name."""
     directory.mkdir()
     policy.save(directory)
+    return saved_in(directory)
+
+
+def saved_in(directory: Path) -> dict[str, np.ndarray]:
+    """The same of what was saved before."""
     files = sorted(directory.glob("*.safetensors"))
     return {f"{file.stem}/{name}": array for file in files for name, array in load_file(file).items()}
 
