@@ -18,7 +18,7 @@ from sapo_edge.backends.pytorch.attention import PackAttention
 from sapo_edge.backends.pytorch.learner import TorchLearner
 from sapo_edge.backends.pytorch.place import CPU, PACK_TOKENS, Place
 from sapo_edge.backends.pytorch.runtime import reproducible
-from sapo_edge.policy import CallHandle, ExternalRule, LoraSettings, UpdateSettings
+from sapo_edge.policy import CallHandle, LoraSettings, UpdateSettings
 from tests.contract.formula import Gradients, distance
 from tests.models import SHAPES, Headers
 
@@ -100,12 +100,9 @@ def test_the_number_of_threads_follows_the_machines_load_in_the_midst_of_an_upda
 
 @pytest.mark.parametrize("place", [replace(CPU, logit_rows=3), replace(CPU, checkpointed_tokens=0)])
 def test_saving_memory_changes_nothing(recorder: Recorder, place: Place) -> None:
-    # What doubt of an external answer adds up to goes on from some rows of logits to the next ones.
-    groups = [*GROUPS[:2], replace(GROUPS[2], external=True)]
-    settings = replace(STILL, external_rule=ExternalRule(slack=0.5, patience=1.5))
-    usual = recorder.update(settings, groups)
+    usual = recorder.update()
     recorder.learner.place = place
-    assert distance(recorder.update(settings, groups), usual) < 1e-5
+    assert distance(recorder.update(), usual) < 1e-5
 
 
 def bytes_kept(compute: Callable[[], torch.Tensor]) -> int:
