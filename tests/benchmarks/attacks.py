@@ -11,7 +11,7 @@ import argparse
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -273,12 +273,16 @@ HEAD = """\
 |---|---|---|---|---|---|---|"""
 
 
-def run(names: Sequence[str], minutes: float) -> None:
-    """Run the attacks whose names contain one of these, or all, in equal parts of the time."""
-    source = TaskSource(load_manifest("starter"))
+def main() -> None:
+    """`python -m tests.benchmarks.attacks [--minutes N] [NAME ...]`: in equal parts of the time."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("names", nargs="*", help="parts of names; all attacks if there are none")
+    parser.add_argument("--minutes", type=float, default=10.0, help="for all attacks")
+    arguments = parser.parse_args()
+    print(f"machine: {machine()}, load {os.getloadavg()[0]:.1f}\n")
+    source, names, lasted = TaskSource(load_manifest("starter")), arguments.names, []
     attacks = [attack for attack in ATTACKS if not names or any(name in attack.name for name in names)]
-    deadline, other = time.monotonic() + 60 * minutes, OTHER_SECONDS
-    lasted = []
+    deadline, other = time.monotonic() + 60 * arguments.minutes, OTHER_SECONDS
     print(HEAD, flush=True)
     with namespace() as inside:
         for number, attack in enumerate(attacks):
@@ -288,16 +292,6 @@ def run(names: Sequence[str], minutes: float) -> None:
             other = time.monotonic() - begin - seconds
             lasted.append(seconds)
     print(f"\nAttacks lasted {min(lasted):.0f} to {max(lasted):.0f} s.")
-
-
-def main() -> None:
-    """`python -m tests.benchmarks.attacks [--minutes N] [NAME ...]`"""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("names", nargs="*", help="parts of names; all attacks if there are none")
-    parser.add_argument("--minutes", type=float, default=10.0, help="for all attacks")
-    arguments = parser.parse_args()
-    print(f"machine: {machine()}, load {os.getloadavg()[0]:.1f}\n")
-    run(arguments.names, arguments.minutes)
 
 
 if __name__ == "__main__":

@@ -57,14 +57,10 @@ def _run(policy: LlamaCppPolicy, manifest: str, seed: int, rounds: int) -> list[
     settings = Settings(
         manifest=manifest, own=8, external=0, rounds=rounds, seed=seed, network="solo", head_start="0", held_out=0
     )
-    finished: list[RoundFinished] = []
-
-    def keep(event: Event) -> None:
-        if isinstance(event, RoundFinished):
-            finished.append(event)
-
+    events: list[Event] = []
     with tempfile.TemporaryDirectory() as home, Store(Paths.default(Path(home))) as store:
-        Node(settings, TaskSource(load_manifest(manifest)), store, policy, Solo(), keep).run()
+        Node(settings, TaskSource(load_manifest(manifest)), store, policy, Solo(), events.append).run()
+    finished = [event for event in events if isinstance(event, RoundFinished)]
     return [[event.informative - event.corrected, event.informative] for event in finished]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from contextlib import suppress
+from functools import partial
 
 from sapo_edge.swarm.codes import claim as claims
 from sapo_edge.swarm.codes.claim import Answer
@@ -11,7 +12,7 @@ from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.wire import codec, exchange, messages
 from sapo_edge.swarm.wire.codec import WireError, compress, decode, decompress, encode
 from sapo_edge.swarm.wire.exchange import ExchangeRequest, ExchangeResponse
-from sapo_edge.swarm.wire.messages import MAX_MESSAGE_BYTES, MAX_UNPACKED_BYTES
+from sapo_edge.swarm.wire.messages import MAX_MESSAGE_BYTES, MAX_REQUEST_BYTES, MAX_UNPACKED_BYTES
 from sapo_edge.swarm.wire.record import RawRecord, decode_record, encode_body, read_author, verify_record
 from tests.fuzzing.target import KIB, Target, read
 from tests.fuzzing.targets.addresses import ADDRESSES, CIRCUIT
@@ -30,6 +31,10 @@ def field(file: str, name: str) -> list[bytes]:
 def invalid(kind: str, name: str) -> list[bytes]:
     """One field of the vectors that must be rejected."""
     return [bytes.fromhex(vector[name]) for vector in vectors("invalid.json") if vector["kind"] == kind]
+
+
+def known(kind: str, file: str, name: str) -> list[bytes]:
+    return field(file, name) + invalid(kind, name)
 
 
 def check_claim(data: bytes) -> None:
@@ -112,10 +117,6 @@ def check_record(data: bytes) -> None:
     assert signed.rollout.size_bytes() <= len(data)
 
 
-def record_seeds() -> list[bytes]:
-    return field("rollouts.json", "body") + invalid("record", "body")
-
-
 def check_request(data: bytes) -> None:
     """A pull request asks for each digest once."""
     if (request := read(messages.decode_request, data, WireError)) is None:
@@ -123,10 +124,6 @@ def check_request(data: bytes) -> None:
     again = messages.encode_request(request)
     assert messages.decode_request(again) == request
     assert len(set(request.digests)) == len(request.digests) and len(again) <= len(data)
-
-
-def request_seeds() -> list[bytes]:
-    return field("requests.json", "data") + invalid("request", "data")
 
 
 def check_response(data: bytes) -> None:
@@ -141,10 +138,6 @@ def check_response(data: bytes) -> None:
     else:
         again = messages.encode_manifest_response(response.manifest)
     assert messages.decode_response(again) == response
-
-
-def response_seeds() -> list[bytes]:
-    return field("responses.json", "data") + invalid("response", "data")
 
 
 def check_structure(data: bytes) -> None:
@@ -183,8 +176,10 @@ TARGETS = {
     "inflate": Target(check_inflate, inflate_seeds, 32 * KIB, 4 * LIMIT + 384 * KIB, 8),
     # 48 KiB may decompress to 512 KiB, which are then held as one piece, as records, and encoded again.
     "message": Target(check_message, message_seeds, MAX_MESSAGE_BYTES + 1, 6 * MAX_UNPACKED_BYTES + 64 * KIB, 8),
-    "record": Target(check_record, record_seeds, 32 * KIB, 512 * KIB, 16),
-    "request": Target(check_request, request_seeds, messages.MAX_REQUEST_BYTES + 1, 512 * KIB, 16),
-    "response": Target(check_response, response_seeds, 16 * KIB, 512 * KIB, 16),
+    "record": Target(check_record, partial(known, "record", "rollouts.json", "body"), 32 * KIB, 512 * KIB, 16),
+    "request": Target(
+        check_request, partial(known, "request", "requests.json", "data"), MAX_REQUEST_BYTES + 1, 512 * KIB, 16
+    ),
+    "response": Target(check_response, partial(known, "response", "responses.json", "data"), 16 * KIB, 512 * KIB, 16),
     "structure": Target(check_structure, structure_seeds, 16 * KIB, 512 * KIB, 16),
 }

@@ -8,7 +8,7 @@ import huggingface_hub.constants
 import pytest
 
 from sapo_edge.backends.hub.data import MAX_FILE_BYTES, fetch_files, find_split
-from sapo_edge.errors import DataError
+from sapo_edge.errors import DataError, ModelError
 from tests.hub import Hub
 
 
@@ -77,7 +77,7 @@ def test_what_is_missing_is_told_with_what_there_is(
         find_split(name, configuration, split)
 
 
-def test_gated_data_large_files_and_no_network_name_their_remedies(
+def test_gated_data_damaged_files_and_no_network_name_their_remedies(
     hub: Hub, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.gated.add("someone/sums")
@@ -85,6 +85,9 @@ def test_gated_data_large_files_and_no_network_name_their_remedies(
         find_split("hf:someone/sums", None, None)
     hub.gated.clear()
     split = find_split("hf:someone/sums", None, "test")
+    hub.damaged.add("0000.parquet")
+    with pytest.raises(ModelError, match="arrived damaged"):
+        list(fetch_files(split, lambda *_: None))
     split.files[0].size = MAX_FILE_BYTES + 1
     with pytest.raises(DataError, match="has 512 MB; give a smaller split"):
         list(fetch_files(split, lambda *_: None))

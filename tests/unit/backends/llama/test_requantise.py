@@ -84,6 +84,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "record of an unknown format": lambda d: rewrite(d / "choice.json", format="q2_k"),
     "record of a path": lambda d: rewrite(d / "choice.json", format="../bf16"),
     "record of fewer formats": lambda d: rewrite(d / "choice.json", tried=["original", "bf16"]),
+    "rates are a text": lambda d: rewrite(d / "choice.json", rates="fast"),
     "rates are texts": lambda d: rewrite(d / "choice.json", rates={"bf16": "fast"}),
 }
 
