@@ -6,9 +6,8 @@ import base64
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -203,20 +202,6 @@ def is_large(file: Path) -> bool:
     return file.suffix in (".gguf", ".safetensors", ".parquet")
 
 
-@contextmanager
-def serving(directory: Path) -> Iterator[Hub]:
-    """A hub with the repositories below a directory."""
-    hub = Hub(directory)
-    thread = threading.Thread(target=hub.server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield hub
-    finally:
-        hub.server.shutdown()
-        hub.server.server_close()
-        thread.join()
-
-
 @pytest.fixture(scope="session")
 def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("hub")
@@ -239,11 +224,14 @@ def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def hub(repositories: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     import huggingface_hub.constants
 
-    with serving(repositories) as hub:
-        # The client writes what has arrived in steps of the chunk's size.
-        for name, value in {
-            "HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_DISABLE_XET": True, "DOWNLOAD_CHUNK_SIZE": 1000,
-            "ENDPOINT": hub.url, "HUGGINGFACE_CO_URL_TEMPLATE": hub.url + FILE,
-        }.items():  # fmt: skip
-            monkeypatch.setattr(huggingface_hub.constants, name, value)
+    hub = Hub(repositories)
+    # The client writes what has arrived in steps of the chunk's size.
+    for name, value in {
+        "HF_HUB_CACHE": str(tmp_path / "cache"), "HF_HUB_DISABLE_XET": True, "DOWNLOAD_CHUNK_SIZE": 1000,
+        "ENDPOINT": hub.url, "HUGGINGFACE_CO_URL_TEMPLATE": hub.url + FILE,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(huggingface_hub.constants, name, value)
+    with hub.server, ThreadPoolExecutor(1) as pool:
+        pool.submit(hub.server.serve_forever, 0.02)
         yield hub
+        hub.server.shutdown()

@@ -13,9 +13,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from sapo_edge.backends.backend import OpenOptions, RoundShape
+from sapo_edge.backends.backend import RoundShape
 from sapo_edge.care.sensors import peak_memory
 from sapo_edge.policy import LoraSettings, Message, Policy, Prompt, UpdateSettings
 from sapo_edge.state.paths import HOME_VARIABLE
@@ -36,20 +35,13 @@ def measure_memory(
     return dict(json.loads(ended.stdout))
 
 
-def open_policy(
-    backend: str, directory: Path, *, trainable: bool, model: str = "", size: RoundShape | None = None
-) -> Policy:
-    """A policy on one thread of the CPU; MLX computes where it always does.
-
-    The size is that of the round, if it has to fit into the memory; for llama.cpp alone.
-    """
+def open_policy(backend: str, directory: Path, model: str, size: RoundShape | None) -> Policy:
+    """A policy on one thread of the CPU; MLX computes where it always does."""
     from sapo_edge.backends.choose.detect import find_backend
-    from sapo_edge.backends.model.find import find_model
     from sapo_edge.backends.pytorch.policy import TorchPolicy
-    from sapo_edge.state.paths import Paths
+    from tests.benchmarks.work import embedded
 
-    how: dict[str, Any] = {"threads": 1, "trainable": trainable, "precision": "auto", "size": size}
-    options = OpenOptions(find_model(model), Paths.default().cache, directory, **how)
+    options = embedded(directory, Path(model) if model else None, threads=1, precision="auto", size=size)
     return TorchPolicy(options, "cpu") if backend == "torch" else find_backend(backend).open(options)
 
 
@@ -75,7 +67,7 @@ def main() -> None:
         size, trained = RoundShape(LoraSettings().rank, groups, answers, prompt, tokens, memory=memory), int(numbers[6])
     before = peak_memory()
     with tempfile.TemporaryDirectory() as directory:
-        policy = open_policy(backend, Path(directory), trainable=True, model=model, size=size)
+        policy = open_policy(backend, Path(directory), model, size)
         # It loads libraries, which are the backend's.
         from tests.contract.training import alternating
 

@@ -26,7 +26,7 @@ def models(arguments: Arguments) -> list[Path]:
     """The files of the shaped models that are named, or the embedded one."""
     if not arguments.model:
         return [find_model("")]
-    from tests.benchmarks.shaped import shaped_model
+    from tests.benchmarks.memory import shaped_model
 
     return [shaped_model(name, arguments.cache) for name in arguments.model]
 
@@ -38,8 +38,7 @@ RUNS: dict[str, Callable[[Any, Arguments], object]] = {
     "evaluation": lambda run, a: run(a.repeats, a.threads),
     "update": lambda run, a: [run(a.repeats, path, *shape(a), a.threads) for path in models(a)],
     "node": lambda run, a: run(a.rounds),
-    "exports": lambda run, a: run(a.home),
-    "bfcl": lambda run, a: run(a.home, a.cases),
+    **dict.fromkeys(("exports", "bfcl"), lambda run, a: run(a.home)),
     "crowd": lambda run, a: run([n for n in (100, 1000, 10000) if n <= a.nodes], 60 * a.hours, a.each, a.keys),
     "strangers": lambda run, a: run(a.repeats, [n for n in (10, 1000, 10_000, 100_000) if n <= a.nodes], a.hours),
     "helper": lambda run, a: run(a.minutes),
@@ -63,7 +62,6 @@ OPTIONS: dict[str, tuple[Any, str]] = {
     "each": (8, "of crowd, rollouts of a key that is used once: 1 to 8"),
     "keys": (0, "of crowd, that a hostile node keeps; 0: one, and others used once"),
     "shape": ("8x8x64", "of trl and update: questions x answers x tokens"),
-    "cases": (400, "of bfcl, at most"),
     "tokens": (16, "of an answer, of memory"),
     "trained": (2, "of memory: groups of the 8 to learn from"),
 }

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from tests.benchmarks.measure import Gauge, machine
 from tests.swarm.member.hostile import HostilePeer, plain_tasks
 from tests.swarm.member.member_processes import MemberProcess
 from tests.swarm.namespaces import Namespaces, ip, name, permitted
+from tests.waiting import wait_until
 
 MIB = 2**20 / 1e6
 """In MB."""
@@ -95,7 +95,7 @@ ATTACKS = (
 
 @dataclass
 class Phase:
-    """What happened to the node in a time: seconds of processor time, memory and traffic.
+    """What happened to the node in a time: seconds of processor time, memory and bytes sent.
 
     What is charged, it charged to addresses of attackers or of those that carry an attack on; while it waited, the
     process could have run, and others did.
@@ -108,7 +108,6 @@ class Phase:
     highest: float
     last: float
     sent: int
-    received: int
 
 
 class Node(MemberProcess):
@@ -207,7 +206,7 @@ class Lab(contextlib.ExitStack):
         return Phase(
             time.monotonic() - begin, self.node.gauge.cpu() - processor, _charged(after) - _charged(status),
             self.node.waited() - waited, highest, self.node.gauge.resident() / MIB,
-            sent=after["bytes_out"] - status["bytes_out"], received=after["bytes_in"] - status["bytes_in"],
+            sent=after["bytes_out"] - status["bytes_out"],
         )  # fmt: skip
 
     def _publish(self, published: dict[str, set[int]]) -> None:
@@ -236,11 +235,10 @@ def _charged(status: Mapping[str, Any]) -> float:
     return sum(seconds for address, seconds in charged.items() if address.startswith("20.9."))
 
 
-def measure(attack: Attack, inside: str, source: TaskSource, seconds: float) -> dict[str, Any]:
+def measure(attack: Attack, inside: str, source: TaskSource, seconds: float) -> str:
+    """The row of an attack."""
     with Lab(inside, source, attack.upload) as lab:
-        deadline = time.monotonic() + 60
-        while len(lab.node.status()["peers"]) < 1 and time.monotonic() < deadline:
-            time.sleep(0.2)
+        wait_until(lambda: lab.node.status()["peers"], 60)
         attackers = lab.attackers(attack, seconds)
         lab.phase("warm-up", attack.preparing)
         for peer in attackers:
@@ -254,24 +252,20 @@ def measure(attack: Attack, inside: str, source: TaskSource, seconds: float) -> 
         while not lab.is_complete() and time.monotonic() < deadline:
             time.sleep(0.2)
         status = lab.node.status()
-        rate = quiet.processor / quiet.seconds
-        lines = [line for peer in attackers for line in peer.lines if line["id"] == 1]
-        return {
-            "attack": attack.name, "seconds": seconds,
-            "sends": sum(half.sent for half in halves) / seconds - quiet.sent / quiet.seconds,
-            "gets": sum(half.received for half in halves) / seconds - quiet.received / quiet.seconds,
-            "done": [line.get("result", line.get("failed")) for line in lines],
-            "memory": max(half.highest for half in halves) - quiet.last,
-            "memory after": after.last - quiet.last, "quiet": rate,
-            "charged": sum(half.charged for half in halves) / sum(half.seconds for half in halves),
-            "waited": sum(half.waited for half in halves) / sum(half.seconds for half in halves),
-            "share": sum(half.processor for half in halves) / sum(half.seconds for half in halves) - rate,
-            "later share": halves[1].processor / halves[1].seconds - rate,
-            "honest": [lab.arrived(name) for name in ("before", "during", "after")],
-            "faults": status["faults"], "restarts": status["restarts"],
-            "reachable": status["reachable"], "clock": status["clock_ahead"],
-            "counts": status["counts"], "rejections": status["rejections"],
-        }  # fmt: skip
+    rate, lasted = quiet.processor / quiet.seconds, sum(half.seconds for half in halves)
+    memory = max(half.highest for half in halves) - quiet.last
+    share = sum(half.processor for half in halves) / lasted - rate
+    sent = sum(half.sent for half in halves) / seconds - quiet.sent / quiet.seconds
+    is_above = memory > MEMORY_MIB or share > SHARE or status["faults"] or status["restarts"]
+    cells = (
+        attack.name, f"{sent / 1000:.0f}", f"{memory:+.1f}, {after.last - quiet.last:+.1f}",
+        f"{share:.2f}, {halves[1].processor / halves[1].seconds - rate:.2f},"
+        f" {sum(half.charged for half in halves) / lasted:.2f}",
+        f"{sum(half.waited for half in halves) / lasted:.2f}",
+        "; ".join(lab.arrived(name) for name in ("before", "during", "after")),
+        f"{sum(status['faults'].values())}{' **above**' if is_above else ''}",
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
 
 
 HEAD = """\
@@ -279,46 +273,25 @@ HEAD = """\
 |---|---|---|---|---|---|---|"""
 
 
-def run(names: Sequence[str], minutes: float, output: Path | None) -> None:
-    """Run the attacks whose names contain one of these, or all, in equal parts of the time; append figures."""
-    source = TaskSource(load_manifest("starter"))
+def main() -> None:
+    """`python -m tests.benchmarks.attacks [--minutes N] [NAME ...]`: in equal parts of the time."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("names", nargs="*", help="parts of names; all attacks if there are none")
+    parser.add_argument("--minutes", type=float, default=10.0, help="for all attacks")
+    arguments = parser.parse_args()
+    print(f"machine: {machine()}, load {os.getloadavg()[0]:.1f}\n")
+    source, names, lasted = TaskSource(load_manifest("starter")), arguments.names, []
     attacks = [attack for attack in ATTACKS if not names or any(name in attack.name for name in names)]
-    deadline, other = time.monotonic() + 60 * minutes, OTHER_SECONDS
-    lasted = []
+    deadline, other = time.monotonic() + 60 * arguments.minutes, OTHER_SECONDS
     print(HEAD, flush=True)
     with namespace() as inside:
         for number, attack in enumerate(attacks):
             begin = time.monotonic()
             seconds = min(attack.longest, max(SHORTEST, (deadline - begin) / (len(attacks) - number) - other))
-            row = measure(attack, inside, source, seconds)
+            print(measure(attack, inside, source, seconds), flush=True)
             other = time.monotonic() - begin - seconds
             lasted.append(seconds)
-            print(_line(row), flush=True)
-            if output is not None:
-                with output.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
     print(f"\nAttacks lasted {min(lasted):.0f} to {max(lasted):.0f} s.")
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    is_above = row["memory"] > MEMORY_MIB or row["share"] > SHARE or row["faults"] or row["restarts"]
-    cells = (
-        row["attack"], f"{row['sends'] / 1000:.0f}", f"{row['memory']:+.1f}, {row['memory after']:+.1f}",
-        f"{row['share']:.2f}, {row['later share']:.2f}, {row['charged']:.2f}", f"{row['waited']:.2f}",
-        "; ".join(row["honest"]), f"{sum(row['faults'].values())}{' **above**' if is_above else ''}",
-    )  # fmt: skip
-    return f"| {' | '.join(cells)} |"
-
-
-def main() -> None:
-    """`python -m tests.benchmarks.attacks [--minutes N] [--output FILE] [NAME ...]`"""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("names", nargs="*", help="parts of names; all attacks if there are none")
-    parser.add_argument("--minutes", type=float, default=10.0, help="for all attacks")
-    parser.add_argument("--output", type=Path, help="file to which all figures are appended, one JSON object a line")
-    arguments = parser.parse_args()
-    print(f"machine: {machine()}, load {os.getloadavg()[0]:.1f}\n")
-    run(arguments.names, arguments.minutes, arguments.output)
 
 
 if __name__ == "__main__":

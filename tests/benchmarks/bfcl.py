@@ -102,7 +102,7 @@ def cases(shown: int) -> tuple[list[Task], int]:
     return tasks, len(records) - len(tasks)
 
 
-def run(home: Path, most: int) -> None:
+def run(home: Path) -> None:
     """Print the table: base model and the run's best adapter, with the case's own tool alone and among four."""
     workspace = open_workspace(home)
     source = Cases(load_manifest("tools"))
@@ -113,7 +113,6 @@ def run(home: Path, most: int) -> None:
         policy.load(find_adapter(workspace, None))
         for shown in (1, 4):
             tasks, left_out = cases(shown)
-            tasks = random.Random(0).sample(tasks, min(most, len(tasks)))
             base, examples = evaluate_base(policy, source, tasks, TOKENS)
             adapter = evaluate(policy, tasks, source.manifest.prompt_for, source.judge, TOKENS)
             gain = paired_gain(base.marks, adapter.marks)

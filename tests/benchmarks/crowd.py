@@ -57,6 +57,8 @@ LIFE = 480.0
 """Median rounds for which a node stays, on average; another one takes its place."""
 HOSTILE = 0.01
 """Share of nodes that are hostile: they send all they can, every other time under a key that is used once."""
+SETTLING = 0.3
+"""Share of the rounds before figures are taken."""
 FLOOD_SECONDS = 5.0
 """Time between two messages of `QUESTIONS` rollouts of a hostile node."""
 FRESH_ROUNDS = 5.0
@@ -283,19 +285,18 @@ class Figures:
     peers: int
     authors: int
     records: int
-    record_bytes: int
     memory: int
     established: float
 
 
 class Crowd:
-    """So many nodes in simulated time, of which a share is hostile; so many observers are simulated in full.
+    """So many nodes in simulated time; so many observers are simulated in full.
 
     Each key that is used once has so many rollouts. With keys, a hostile node has so many, which send in turn; with 0
     it has one, and others that it uses once.
     """
 
-    def __init__(self, nodes: int, hostile: float, observers: int, each: int = QUESTIONS, keys: int = 0) -> None:
+    def __init__(self, nodes: int, observers: int, each: int, keys: int) -> None:
         self.rng = random.Random(nodes)
         self._each = each
         self._keys = keys
@@ -310,7 +311,7 @@ class Crowd:
         self._borders = [MEDIAN_SECONDS * math.exp(spread.inv_cdf(place / observers)) for place in range(1, observers)]
         watching = enumerate(self.observers)
         self.nodes = [Node(f"observer {place}", view, view.length, 0.0, math.inf) for place, view in watching]
-        self.nodes += [self._make(seat < hostile * nodes) for seat in range(nodes - observers)]
+        self.nodes += [self._make(seat < HOSTILE * nodes) for seat in range(nodes - observers)]
         self.ends = [(self.rng.random() * MEDIAN_SECONDS + node.length, seat) for seat, node in enumerate(self.nodes)]
         heapq.heapify(self.ends)
 
@@ -360,24 +361,21 @@ class Crowd:
         return [(node.name, count)]
 
 
-def simulate(
-    nodes: int, rounds: float, hostile: float = HOSTILE, settling: float = 0.3, number: int = OBSERVERS,
-    each: int = QUESTIONS, keys: int = 0,
-) -> Figures:  # fmt: skip
+def simulate(nodes: int, rounds: float, number: int = OBSERVERS, each: int = QUESTIONS, keys: int = 0) -> Figures:
     """Run a swarm for so many median rounds; figures are taken after a share of them."""
-    crowd, end = Crowd(nodes, hostile, number, each, keys), rounds * MEDIAN_SECONDS
+    crowd, end = Crowd(nodes, number, each, keys), rounds * MEDIAN_SECONDS
     observers, rows, shared = crowd.observers, [], []
     before: list[Counter[bool]] = []
     while crowd.ends[0][0] < end:
         node, (honest, adverse, count) = crowd.step()
-        if crowd.now <= settling * end:
+        if crowd.now <= SETTLING * end:
             continue
         before = before or [observer.accepted.copy() for observer in observers]
         if not node.is_hostile:
             shared.append(count)
         if node.leaves == math.inf:
             rows.append((honest, adverse, node.length / MEDIAN_SECONDS))
-    time = (1 - settling) * rounds * number
+    time = (1 - SETTLING) * rounds * number
     rates = [
         sum(observer.accepted[kind] - then[kind] for observer, then in zip(observers, before, strict=True)) / time
         for kind in (False, True)
@@ -391,7 +389,6 @@ def simulate(
         max(len(observer.reputation) for observer in observers),
         max(len(observer.authors._older) + len(observer.authors._newer) for observer in observers),
         max(len(observer.store._records) for observer in observers),
-        max(observer.store._bytes for observer in observers),
         memory_of(middle.reputation, middle.authors, middle.store), float(np.mean(known)),
     )  # fmt: skip
 
@@ -412,7 +409,7 @@ def memory_of(*roots: object) -> int:
 
 def run(sizes: Sequence[int], rounds: float, each: int, keys: int) -> None:
     """Print a table; see `Crowd`."""
-    sizes_ = message_bytes(own_rollouts(64))
+    size = message_bytes(own_rollouts(64))
     print(
         f"budget {BUDGET}, {rounds:.0f} median rounds, {HOSTILE:.0%} hostile, a node stays {LIFE:.0f} on average,"
         f" {OBSERVERS} observers,"
@@ -421,10 +418,9 @@ def run(sizes: Sequence[int], rounds: float, each: int, keys: int) -> None:
     print(
         "| nodes | connections: most | accepted in a median round's time, of honest nodes: mean | of hostile ones |"
         " in a round of its own: median, of honest ones | 99 % | of hostile ones | 99 % | KB received with copies |"
-        " KB forwarded | records | KB of records | peers | authors | KB of memory | honest ones established |"
-        " rollouts shared in a round |"
+        " records | peers | authors | KB of memory | honest ones established | rollouts shared in a round |"
     )
-    print("|---" * 17 + "|")
+    print("|---" * 15 + "|")
     for nodes in sizes:
         started = time.monotonic()
         peers = join_all(nodes)
@@ -432,14 +428,13 @@ def run(sizes: Sequence[int], rounds: float, each: int, keys: int) -> None:
         links = mesh_of(peers, random.Random(nodes))
         found = simulate(nodes, rounds, each=each, keys=keys)
         received = copies(links, random.Random(nodes)).mean()
-        kilobytes = (found.honest_rate + found.hostile_rate) * sizes_[1] / 1000
-        degree = np.mean([len(neighbours) for neighbours in links])
+        kilobytes = (found.honest_rate + found.hostile_rate) * size / 1000
         cells = [
             f"{nodes}", f"{max(map(len, peers))}", f"{found.honest_rate:.0f}", f"{found.hostile_rate:.0f}",
             f"{np.median(found.honest):.0f}", f"{np.quantile(found.honest, 0.99):.0f}",
             f"{np.median(found.hostile):.0f}", f"{np.quantile(found.hostile, 0.99):.0f}", f"{kilobytes * received:.0f}",
-            f"{kilobytes * (degree - 1):.0f}", f"{found.records}", f"{found.record_bytes / 1000:.0f}", f"{found.peers}",
-            f"{found.authors}", f"{found.memory / 1000:.0f}", f"{found.established:.0%}", f"{found.shared.mean():.3f}",
+            f"{found.records}", f"{found.peers}", f"{found.authors}", f"{found.memory / 1000:.0f}",
+            f"{found.established:.0%}", f"{found.shared.mean():.3f}",
         ]  # fmt: skip
         print(f"| {' | '.join(cells)} |", flush=True)
         print(f"{nodes}: {joined - started:.0f} s to join, {time.monotonic() - joined:.0f} s", file=sys.stderr)

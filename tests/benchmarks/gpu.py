@@ -14,16 +14,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sapo_edge.backends.backend import OpenOptions, RoundShape
+from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.machine.host import is_installed
 from sapo_edge.backends.model.source import open_source, shape_of
 from sapo_edge.backends.pytorch import policy as policies
 from sapo_edge.backends.pytorch import runtime
-from sapo_edge.backends.pytorch.place import DEVICE_RUNTIME_BYTES, Place, estimate_memory
+from sapo_edge.backends.pytorch.place import DEVICE_RUNTIME_BYTES, estimate_memory
 from sapo_edge.errors import ModelError
-from sapo_edge.policy import LoraSettings, Sample, UpdateSettings
+from sapo_edge.policy import Sample, UpdateSettings
 from tests.benchmarks.measure import seconds
 from tests.benchmarks.sampling import prompts
+from tests.benchmarks.work import embedded
 from tests.contract.training import alternating
 
 SHAPES = ((8, 64), (8, 256), (32, 256))
@@ -47,14 +48,10 @@ def run(path: Path) -> None:
         print(done.stdout or f"{gigabytes} GB: {done.stderr[-300:]}", end="", flush=True)
 
 
-def _open(path: Path, workspace: Path, chosen: Place | None = None) -> policies.TorchPolicy:
-    options = OpenOptions(path, workspace, workspace, LoraSettings(16, 32.0, 0))
-    return policies.TorchPolicy(options, "cuda", place=chosen)
-
-
 def _speed(path: Path, workspace: Path, weights: str, recorded: bool) -> None:
     chosen = runtime.choose_place(shape_of(open_source(path)), "cuda")
-    policy = _open(path, workspace, replace(chosen, weights=weights or chosen.weights, graphs=recorded))
+    chosen = replace(chosen, weights=weights or chosen.weights, graphs=recorded)
+    policy = policies.TorchPolicy(embedded(workspace, path), "cuda", place=chosen)
     print(f"{policy.place.weights}, steps {'recorded' if recorded else 'computed'}: {policy.place.reason}")
     for answers, tokens in SHAPES:
         samples: list[Sequence[Sample]] = []
@@ -85,7 +82,7 @@ def card(path: str, gigabytes: str) -> None:
         vars(module)["free_memory"] = free
     with tempfile.TemporaryDirectory() as workspace:
         try:
-            policy = _open(Path(path), Path(workspace))
+            policy = policies.TorchPolicy(embedded(workspace, Path(path)), "cuda")
         except ModelError as error:
             print(f"{gigabytes} GB: {error.message}; {error.remedy}")
             return

@@ -8,7 +8,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions, version
 
 import psutil
 
@@ -19,15 +19,8 @@ def machine() -> str:
     model = platform.processor() or platform.machine()
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
         model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), model)
-    versions = ", ".join(f"{name} {found}" for name in LIBRARIES if (found := _version(name)))
+    versions = ", ".join(f"{name} {version(name)}" for name in LIBRARIES if next(iter(distributions(name=name)), None))
     return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}, {versions}"
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
 
 
 def seconds(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:

@@ -45,15 +45,11 @@ def own_rollouts(count: int) -> list[ScoredRollout]:
     return scored
 
 
-def message_bytes(scored: list[ScoredRollout]) -> list[float]:
-    """Mean size of a real message with 0, 1, ... `QUESTIONS` rollouts."""
+def message_bytes(scored: list[ScoredRollout]) -> float:
+    """Mean size of a real message with one rollout."""
     identity, swarm = Identity(bytes(32)), bytes(32)
     records = [sign_rollout(item.rollout, swarm, identity).record for item in scored]
-    sizes = [0.0]
-    for count in range(1, QUESTIONS + 1):
-        groups = [records[start : start + count] for start in range(0, len(records) - count + 1, count)]
-        sizes.append(statistics.mean(len(encode_message(swarm, group, ())) + ENVELOPE for group in groups))
-    return sizes
+    return statistics.mean(len(encode_message(swarm, [record], ())) + ENVELOPE for record in records)
 
 
 def copies(links: list[list[int]], rng: random.Random) -> np.ndarray:

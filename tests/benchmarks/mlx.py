@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 from sapo_edge.backends.apple.policy import MlxPolicy
 from sapo_edge.backends.common.packing import EncodedGroup
@@ -17,7 +14,7 @@ from sapo_edge.backends.machine.threads import available_cores
 from sapo_edge.backends.model.find import find_model
 from sapo_edge.policy import CallHandle, Message, Prompt, UpdateSettings
 from tests.benchmarks.measure import interleaved, report, seconds
-from tests.benchmarks.work import SUBJECTS, packed_gradient, random_groups, sampling_rate
+from tests.benchmarks.work import SUBJECTS, random_groups, sampling_rate, without_steps
 from tests.models import opening
 
 GROUPS, ANSWERS, TOKENS, PROMPT = 8, 8, 64, 200
@@ -52,7 +49,7 @@ def batch_generated(policy: MlxPolicy) -> float:
     return sum(map(len, made[0].token_ids)) / elapsed
 
 
-def padded_gradient(policy: MlxPolicy, batch: list[EncodedGroup]) -> Any:
+def padded_gradient(policy: MlxPolicy, batch: list[EncodedGroup]) -> None:
     """The same loss, group by group as a padded batch, logits only where an answer is predicted."""
     import mlx.core as mx
     from mlx.utils import tree_map
@@ -74,43 +71,17 @@ def padded_gradient(policy: MlxPolicy, batch: list[EncodedGroup]) -> Any:
         gradients = found if gradients is None else tree_map(mx.add, gradients, found)
         mx.eval(gradients)
     model.update(parameters)
-    return gradients
 
 
-def apart(packed: dict[str, Any], padded: Any) -> float:
-    """Relative L2 distance."""
+def measured(work: Callable[[], object], peaks: list[float]) -> float:
+    """Seconds of an update; notes GB that MLX held at most, weights included."""
     import mlx.core as mx
-    from mlx.utils import tree_flatten
 
-    def squares(arrays: Any) -> float:
-        return sum(float(np.array(mx.square(array).sum())) for array in arrays)
-
-    flat = dict(tree_flatten(padded))
-    names = {name.removeprefix("base_model.model.").replace("lora_A.weight", "lora_a").replace("lora_B.weight",
-             "lora_b"): name for name in packed}  # fmt: skip
-    return float((squares(flat[own] - packed[name] for own, name in names.items()) / squares(flat.values())) ** 0.5)
-
-
-@dataclass
-class Update:
-    """A way to compute a gradient, the last one, and GB that MLX held at most each time, weights included."""
-
-    work: Callable[[], Any]
-    gradient: Any = None
-    peaks: list[float] = field(default_factory=list)
-
-    def _compute(self) -> None:
-        self.gradient = self.work()
-
-    def seconds(self) -> float:
-        import mlx.core as mx
-
-        self.gradient = None
-        mx.clear_cache()
-        mx.reset_peak_memory()
-        elapsed = seconds(self._compute)
-        self.peaks.append(float(mx.get_peak_memory()) / 1e9)
-        return elapsed
+    mx.clear_cache()
+    mx.reset_peak_memory()
+    elapsed = seconds(work)
+    peaks.append(float(mx.get_peak_memory()) / 1e9)
+    return elapsed
 
 
 def run(repeats: int) -> None:
@@ -126,12 +97,11 @@ def run(repeats: int) -> None:
     figures = interleaved(ways, repeats)
     shape = f"{GROUPS} x {ANSWERS} answers of {TOKENS} tokens, prompts of {PROMPT}, {policy.reasons[0]}"
     report(f"Sampling {shape}", "tokens/s", figures, OURS, higher_is_better=True)
-    packed = Update(partial(packed_gradient, learner, batch, UpdateSettings(), lambda: learner.gradient))
-    padded = Update(partial(padded_gradient, policy, batch))
-    updates = {OURS: packed, "padded batches": padded}
-    figures = interleaved({name: update.seconds for name, update in updates.items()}, repeats)
+    updates: dict[str, Callable[[], object]] = {
+        OURS: without_steps(learner, batch, UpdateSettings()),
+        "padded batches": partial(padded_gradient, policy, batch),
+    }
+    peaks: dict[str, list[float]] = {name: [] for name in updates}
+    figures = interleaved({name: partial(measured, work, peaks[name]) for name, work in updates.items()}, repeats)
     report(f"Update of {shape}", "s", figures, OURS, higher_is_better=False)
-    peaks = {name: update.peaks for name, update in updates.items()}
     report(f"Memory of an update of {shape}", "GB", peaks, OURS, higher_is_better=False)
-    difference = apart(packed.gradient, padded.gradient)
-    print(f"\nRelative difference of the two gradients (L2 of the difference / L2): {difference:.1e}")

@@ -19,7 +19,6 @@ import sys
 import tempfile
 import time
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import trio
@@ -132,9 +131,7 @@ def run(count: int, idle_seconds: float) -> None:
             time.sleep(idle_seconds)
             idle = (gauge.cpu() - cpu) / (time.monotonic() - begin)
             after = gauge.resident()
-            theirs = sum(Gauge(crowd.process.pid).resident() for crowd in crowds)
             connected = sum(_connected(crowd) for crowd in crowds)
-            log = (Path(home) / "state" / "relay.log").read_text().splitlines() if connected else []
         finally:
             for crowd in crowds:
                 crowd.kill()
@@ -142,13 +139,10 @@ def run(count: int, idle_seconds: float) -> None:
             relay.process.wait(30)
     print(f"\n### A relay with {count} members, {min(count, MEMBERS_PER_ADDRESS)} of them behind one address\n")
     print(f"- all joined after {joined:.0f} s and {attempts} attempts; {connected} stayed for {idle_seconds:.0f} s")
-    print(f"- {count / joined:.1f} joined a second")
     print(f"- at the start: {start:.0f} MB resident, of {MOST_AT_START:.0f} allowed; {alone:.0f} MB proportional")
     print(f"- with all members: {full:.0f} MB resident, {after:.0f} MB at the end; {crowded:.0f} MB proportional")
     print(f"- a member: {1000 * (after - start) / count:.0f} KB, {1000 * joining / count:.1f} ms of processor to join")
     print(f"- idle: {100 * idle:.1f} % of a core, {1000 * idle / count:.3f} ms a second per member")
-    print(f"- the members' {len(crowds)} processes: {theirs:.0f} MB")
-    print(f"- last line of its log: {log[-1] if log else 'none'}")
     assert start <= MOST_AT_START, "an import on the way of a relay has become heavy"
     assert count > MEMBERS or after <= MOST, "a member has become heavy"
     assert connected == count, "members were dropped"

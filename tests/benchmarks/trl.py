@@ -67,10 +67,10 @@ def run(repeats: int, questions: int, answers: int, tokens: int) -> None:
                     rates[name].append(made / (sampled + updated))
                 print(f"{name}: {made} tokens, sampled in {sampled:.1f} s, updated in {updated:.1f} s", flush=True)
 
-        between: Callable[[int], None] = our_rounds
+        between: Callable[[int], None] | None = our_rounds
         for name in filter(is_trl, compared):
             trl_steps(name, asked, answers, tokens, repeats + 1, rates[name], between)
-            between = nothing
+            between = None
     title = f"A round of {questions} x {answers} x {tokens} tokens, {device}, {available_cores()} threads"
     report(f"{title}, rank {LORA.rank}", "tokens/s", rates, next(iter(compared)), higher_is_better=True)
     if device == "cuda":
@@ -86,15 +86,11 @@ def is_trl(name: str) -> bool:
     return name.startswith("TRL")
 
 
-def nothing(_step: int) -> None:
-    """What comes between steps of TRL's where ours were measured before."""
-
-
 def alone(name: str, questions: int, answers: int, tokens: int) -> int:
     """Bytes at the peak of this process after one round or step of `name`."""
     asked = prompts()[:questions]
     if is_trl(name):
-        trl_steps(name, asked, answers, tokens, 1, [], nothing)
+        trl_steps(name, asked, answers, tokens, 1, [], None)
     else:
         with tempfile.TemporaryDirectory() as directory:
             our_round(open_policy(name, Path(directory), len(asked), answers, tokens), asked, answers, tokens, 0)
@@ -128,9 +124,9 @@ class Counter:
 
 def trl_steps(
     name: str, asked: list[Any], answers: int, tokens: int, steps: int, rates: list[float],
-    between: Callable[[int], None],
+    between: Callable[[int], None] | None,
 ) -> None:  # fmt: skip
-    """Run steps of TRL's; adds the rate of each but the first to `rates`."""
+    """Run steps of TRL's, something between them; adds the rate of each but the first to `rates`."""
     counted = Counter()
     with tempfile.TemporaryDirectory() as directory:
         trainer = make_trainer(Path(directory), name, asked, answers, tokens, steps, counted)
@@ -178,7 +174,7 @@ def make_trainer(
         )  # fmt: skip
 
 
-def timing(name: str, counted: Counter, rates: list[float], between: Callable[[int], None]) -> Any:
+def timing(name: str, counted: Counter, rates: list[float], between: Callable[[int], None] | None) -> Any:
     """A callback that times each of TRL's steps, the first one aside, and runs ours after it."""
     from transformers import TrainerCallback
 
@@ -193,7 +189,8 @@ def timing(name: str, counted: Counter, rates: list[float], between: Callable[[i
             if state.global_step > 1:
                 rates.append(made / elapsed)
             print(f"{name}: {made} tokens in {elapsed:.1f} s", flush=True)
-            between(state.global_step - 1)
+            if between is not None:
+                between(state.global_step - 1)
 
     return Timing()
 

@@ -6,13 +6,12 @@ Figures are processor time of all threads, in which other programs take little p
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from peft import get_peft_model
 from torch.nn import Linear
@@ -25,15 +24,12 @@ from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.pytorch.layers import NarrowLinear
 from sapo_edge.backends.pytorch.learner import TorchLearner
 from sapo_edge.backends.pytorch.model import adapter_parameters, load_base
-from sapo_edge.backends.pytorch.place import PACK_TOKENS
 from sapo_edge.backends.pytorch.products import by_onednn, wide_linear, wide_product
 from sapo_edge.policy import PUBLISHED, CallHandle, LoraSettings, UpdateSettings
 from tests.benchmarks.measure import interleaved, processor_seconds, report
-from tests.benchmarks.work import packed_gradient, random_groups
+from tests.benchmarks.work import random_groups, without_steps
 
 PROMPT = 100
-SHORT_GROUPS, SHARED, SHORT = 8, 70, 16
-"""Groups, tokens that prompts of the manifest `starter` begin with, and tokens of its answers."""
 SETTINGS = UpdateSettings(external_rule=PUBLISHED)
 """The rule for external tokens would leave next to nothing of random ones."""
 FORMATS = ("bfloat16", "float32") if multiplies_bfloat16() else ("float32",)
@@ -53,8 +49,8 @@ def plain_model(header: GgufHeader, learner: TorchLearner) -> Any:
     return plain.train()
 
 
-def padded_gradient(plain: Any, batch: list[EncodedGroup]) -> float:
-    """The same loss, group by group as a padded batch, logits only where an answer is predicted; returns the norm."""
+def padded_gradient(plain: Any, batch: list[EncodedGroup]) -> None:
+    """The same loss, group by group as a padded batch, logits only where an answer is predicted."""
     parameters = list(adapter_parameters(plain).values())
     for parameter in parameters:
         parameter.grad = None
@@ -67,15 +63,6 @@ def padded_gradient(plain: Any, batch: list[EncodedGroup]) -> float:
         logprobs = torch.log_softmax(causal.lm_head(states), -1).gather(2, rows[:, len(group.prompt) :, None])[..., 0]
         advantages = torch.tensor([answer.advantage for answer in group.answers])[:, None]
         torch.autograd.backward(-(torch.exp(logprobs - logprobs.detach()) * advantages).sum() / total)
-    return float(torch.nn.utils.clip_grad_norm_(parameters, float("inf")))
-
-
-def gradients(parameters: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
-    return {name: p.grad.detach().numpy().copy() for name, p in parameters.items() if p.grad is not None}
-
-
-def gradient(learner: TorchLearner, batch: list[EncodedGroup]) -> dict[str, np.ndarray]:
-    return packed_gradient(learner, batch, SETTINGS, lambda: gradients(learner.parameters))
 
 
 def products_alone(learner: TorchLearner, batch: list[EncodedGroup]) -> Callable[[], None]:
@@ -102,19 +89,8 @@ def products_alone(learner: TorchLearner, batch: list[EncodedGroup]) -> Callable
     return compute
 
 
-def compared(first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray]) -> str:
-    """How far the first gradient is from the second."""
-    both = ([some[n].ravel().astype(np.float64) for n in sorted(second)] for some in (first, second))
-    one, other = map(np.concatenate, both)
-    lengths = np.linalg.norm(one), np.linalg.norm(other)
-    return (
-        f"L2 of the difference {np.linalg.norm(one - other) / lengths[1]:.1e}, cosine "
-        f"{one @ other / lengths[0] / lengths[1]:.5f}, norm {lengths[0] / lengths[1]:.4f}"
-    )
-
-
 def run(repeats: int, path: Path, count: int, answers: int, tokens: int, threads: int) -> None:
-    """Print the tables, and how far the gradients are from the padded one; no threads: one a core."""
+    """Print the table; no threads: one a core."""
     threads = threads or available_cores()
     header, batch = read_header(path), random_groups(count, answers, tokens, PROMPT)
     wide = {name: Plan(WIDE).with_products(name).place for name in FORMATS}
@@ -126,34 +102,13 @@ def run(repeats: int, path: Path, count: int, answers: int, tokens: int, threads
     for learner in learners.values():
         learner.set_weights(fastest.weights())
     plain = plain_model(header, fastest)
-    padded_gradient(plain, batch)
-    padded = gradients(adapter_parameters(plain))
-    differences = {name: compared(gradient(learner, batch), padded) for name, learner in learners.items()}
     candidates: dict[str, Callable[[], object]] = {
-        f"sapo-edge ({name})": partial(gradient, learner, batch) for name, learner in learners.items()
+        f"sapo-edge ({name})": without_steps(learner, batch, SETTINGS) for name, learner in learners.items()
     }
     candidates |= {f"floor: products in {name}": products_alone(learners[name], batch) for name in FORMATS}
     candidates["padded batch, transformers and PEFT, float32"] = partial(padded_gradient, plain, batch)
     title = f"{header.model_name}: update of {count} groups of {answers} x {tokens} tokens, prompts of {PROMPT}"
-    _report(title, candidates, repeats, threads)
-    for name, difference in differences.items():
-        print(f"\nGradient of {name} and the padded one: {difference}")
-    short = random_groups(SHORT_GROUPS, answers, SHORT, PROMPT, SHARED)
-
-    def in_packs(size: int) -> None:
-        fastest.pack_tokens = size
-        gradient(fastest, short)
-
-    sizes: dict[str, Callable[[], object]] = {
-        f"packs of {size}": partial(in_packs, size) for size in (WIDE.pack_tokens, PACK_TOKENS)
-    }
-    sizes |= {f"packs of {WIDE.pack_tokens}, weights widened each time": partial(gradient, learners[again], short)}
-    shared = f"{SHARED} of {PROMPT} of the prompts in common"
-    title = f"{header.model_name}: update of {SHORT_GROUPS} groups of {answers} x {SHORT} tokens, {shared}"
-    _report(title, sizes, repeats, threads)
-
-
-def _report(title: str, candidates: Mapping[str, Callable[[], object]], repeats: int, threads: int) -> None:
     timed = {name: partial(processor_seconds, candidate) for name, candidate in candidates.items()}
+    interleaved(timed, 1)
     figures = interleaved(timed, repeats)
     report(f"{title}, {threads} threads", "s", figures, next(iter(candidates)), higher_is_better=False)

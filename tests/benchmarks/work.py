@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,18 +45,7 @@ def sampling_rate(policy: Policy, prompts: Sequence[Prompt], answers: int, token
     return sum(len(sample.token_ids) for group in samples for sample in group) / elapsed
 
 
-def packed_gradient(
-    learner: Any, batch: list[EncodedGroup], settings: UpdateSettings, read: Callable[[], dict[str, Any]]
-) -> dict[str, Any]:
-    """The gradient that `update` makes, without its step; `read` gives it before the step."""
-    found: dict[str, Any] = {}
-
-    def keep(_rate: float, _settings: UpdateSettings) -> float:
-        found.update(read())
-        return 0.0
-
-    step = learner._step
-    learner._step = keep
-    learner.update(batch, settings, CallHandle())
-    learner._step = step
-    return found
+def without_steps(learner: Any, batch: list[EncodedGroup], settings: UpdateSettings) -> Callable[[], object]:
+    """An update that computes its gradient, and leaves the adapter as it is from now on."""
+    learner._step = lambda _rate, _settings: 0.0
+    return partial(learner.update, batch, settings, CallHandle())

@@ -23,15 +23,11 @@ def main() -> int:
         "--only", action="append", metavar="PART", help="part of a file, its code or a test; repeatable"
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at the same time")
-    parser.add_argument("--list", action="store_true", help="print them, and run nothing")
     arguments = parser.parse_args()
     parts = arguments.only or [""]
     chosen = [defence for defence in defences() if any(part in f"{defence} {defence.tests}" for part in parts)]
     if not chosen:
         parser.error("there is no such defence")
-    if arguments.list:
-        print("\n".join(map(str, chosen)))
-        return 0
     os.environ.update(UNDISTURBED)
     return 1 if remove(chosen, ROOT, arguments.jobs) else 0
 

@@ -13,6 +13,8 @@ from tests.fuzzing.fuzz import Run, fuzz
 from tests.fuzzing.target import MIB, measure, warm_up
 from tests.fuzzing.targets import NAMES, load
 
+KEPT = platformdirs.user_cache_path("sapo-edge-fuzzing")
+"""Where inputs, logs and crashes are."""
 MISSING = "atheris is not installed: pip install '.[fuzz]' in a clone, on Linux with an x86-64 processor"
 
 
@@ -21,16 +23,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzzing", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0, help="for each target (default: 1)")
     parser.add_argument("--target", action="append", choices=[*NAMES, "planted"], metavar="NAME", help="repeatable")
-    parser.add_argument("--list", action="store_true", help="print the targets, and run nothing")
     parser.add_argument("--repeat", type=Path, metavar="FILE", help="check one input that was written before")
-    parser.add_argument(
-        "--corpus", type=Path, metavar="DIR", default=platformdirs.user_cache_path("sapo-edge-fuzzing"),
-        help="where inputs, logs and crashes are kept (default: %(default)s)",
-    )  # fmt: skip
     arguments = parser.parse_args()
-    if arguments.list:
-        print("\n".join(NAMES))
-        return 0
     if arguments.repeat is not None:
         # A crashing input is named after its target.
         return repeat((arguments.target or [arguments.repeat.name.partition(".")[0]])[0], arguments.repeat)
@@ -39,7 +33,7 @@ def main() -> int:
     print(HEAD, flush=True)
     crashes: list[Run] = []
     for name in arguments.target or NAMES:
-        run = fuzz(name, arguments.corpus.resolve(), max(1, round(60 * arguments.minutes)))
+        run = fuzz(name, KEPT, max(1, round(60 * arguments.minutes)))
         print(row(run), flush=True)
         crashes += [run] if run.crash else []
     for run in crashes:

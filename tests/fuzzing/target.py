@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
+import random
+import shutil
+import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 Content = TypeVar("Content")
 Value = TypeVar("Value")
 KIB, MIB = 1024, 1024 * 1024
+_BYTES = (
+    b"", b"\x00", b"\xff", b"\x7f", b"\xc1", b"\xde", b"\xdf\xff\xff\xff\xff", b"\n", b'"', b"9" * 20, b"\x80\x80",
+)  # fmt: skip
 
 
 class BoundError(AssertionError):
@@ -88,7 +97,43 @@ def read(reader: Callable[[Content], Value], content: Content, refusal: type[Exc
         return None
 
 
+@cache
+def directory() -> Path:
+    """For targets whose input is a file: it is removed when this process ends, and in memory where the system can."""
+    memory = Path("/dev/shm")
+    path = Path(tempfile.mkdtemp(prefix="sapo-fuzzing-", dir=memory if memory.is_dir() else None))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
 def warm_up(target: Target) -> None:
     """Check the seeds without measuring: the first use imports libraries and fills caches."""
     for seed in target.seeds():
         target.check(seed)
+
+
+def mutations(seeds: Sequence[bytes], count: int, longest: int) -> Iterator[bytes]:
+    """So many inputs near the seeds, the same at every call, for tests without a fuzzer: cut, changed, joined."""
+    rng = random.Random(13)
+    for number in range(count):
+        data = seeds[number % len(seeds)]
+        for _ in range(rng.randint(1, 4)):
+            data = _mutated(data, rng, seeds)
+        yield data[:longest]
+
+
+def _mutated(data: bytes, rng: random.Random, seeds: Sequence[bytes]) -> bytes:
+    start, end = sorted(rng.randint(0, len(data)) for _ in range(2))
+    match rng.randrange(6):
+        case 0:
+            return data[:start]
+        case 1:
+            return data[:start] + data[end:]
+        case 2:
+            return data[:start] + bytes([rng.randrange(256)]) + data[start + 1 :]
+        case 3:
+            return data[:start] + rng.choice(_BYTES) + data[start + rng.randint(0, 2) :]
+        case 4:
+            return data[:end] + data[start:]
+        case _:
+            return data[:start] + rng.choice(seeds)[end:]

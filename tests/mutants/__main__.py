@@ -47,22 +47,19 @@ def main() -> int:
     """Try a share of a room's mutants; 1 if some survive that nobody judged."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("room", help="a folder of sapo_edge/ with tests of the same name: swarm/wire, tasks")
-    parser.add_argument("tests", nargs="*", help="tests beside those")
     parser.add_argument("--share", type=float, default=1.0, help="of the mutants; the same ones each time")
-    parser.add_argument("--only", action="append", metavar="NAME", help="part of the name of a file; repeatable")
     arguments = parser.parse_args()
     os.chdir(ROOT)
     os.environ.update(UNDISTURBED)
     RESULTS.mkdir(parents=True, exist_ok=True)
     files = sorted(Path("sapo_edge", arguments.room).rglob("*.py"))
-    files = [file for file in files if any(part in file.name for part in arguments.only or [""])]
     runner = Runner([mutant for file in files for mutant in mutants(file, arguments.share)])
     tests = Path("tests" if Path("tests", arguments.room).is_dir() else "tests/unit", arguments.room)
     # The same examples each time, and none kept for other runs.
     settings.register_profile("mutants", deadline=None, derandomize=True, database=None)
     with tempfile.TemporaryDirectory() as directory:
         options = [*OPTIONS, "--hypothesis-profile=mutants", f"--basetemp={directory}/tests"]
-        code = pytest.main([*options, str(tests), *arguments.tests], plugins=[runner])
+        code = pytest.main([*options, str(tests)], plugins=[runner])
     return int(code) or int(runner.counts["survived"] > 0)
 
 

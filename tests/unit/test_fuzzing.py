@@ -12,8 +12,7 @@ import pytest
 from tests.fuzzing import planted
 from tests.fuzzing.__main__ import MISSING
 from tests.fuzzing.fuzz import ROOT, fuzz
-from tests.fuzzing.mutations import mutations
-from tests.fuzzing.target import KIB, BoundError, Target, measure
+from tests.fuzzing.target import KIB, BoundError, Target, measure, mutations
 from tests.fuzzing.targets import NAMES, load
 
 ATHERIS = pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason=MISSING)

@@ -21,17 +21,16 @@ from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.methods import handlers
 from sapo_edge.node.person import PersonAnswers
 from sapo_edge.rollout import MAX_INTEGER
-from tests.fuzzing.files import file
-from tests.fuzzing.target import KIB, MIB, Target
-from tests.fuzzing.targets.journal import good
+from tests.fuzzing.target import KIB, MIB, Target, directory
+from tests.fuzzing.targets.files import good_journal
 
 
 class Node(NodeControl):
     """A node that is asked; what would need a model or a swarm is answered with what arrived."""
 
     def __init__(self) -> None:
-        path = file("control.sqlite")
-        path.write_bytes(good())
+        path = directory() / "control.sqlite"
+        path.write_bytes(good_journal())
         stop = SimpleNamespace(**dict.fromkeys(("pause", "resume", "after_round", "immediately"), lambda *reason: None))
         stop.finish = threading.Event()
         journal = SimpleNamespace(path=path)
@@ -61,7 +60,7 @@ def past(count: int) -> Sequence[Event]:
 def served() -> tuple[Node, ControlServer]:
     """One of each for all inputs."""
     node = Node()
-    return node, ControlServer(file("control.sock"), handlers(node), past)
+    return node, ControlServer(directory() / "control.sock", handlers(node), past)
 
 
 def check(data: bytes) -> None:

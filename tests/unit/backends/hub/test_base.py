@@ -15,11 +15,8 @@ HUB = "https://huggingface.co/some/tiny"
 PAGE = "---\nlicense: mit\nlanguage:\n- en\n- de\n---\n# Of a model\n"
 
 
-def test_the_embedded_model_is_known() -> None:
+def test_the_embedded_model_is_known_and_one_of_the_hub_is_told_by_its_page(tmp_path: Path) -> None:
     assert base_of("", Path("/anywhere/file.gguf"), {"general.license": "other"}) == EMBEDDED
-
-
-def test_a_model_of_the_hub_is_named_by_its_repository_and_told_by_its_page(tmp_path: Path) -> None:
     snapshot = tmp_path / "models--some--tiny" / "snapshots" / "0123"
     (snapshot / "folder").mkdir(parents=True)
     (snapshot / "README.md").write_text(PAGE)
@@ -31,7 +28,7 @@ def test_a_model_of_the_hub_is_named_by_its_repository_and_told_by_its_page(tmp_
 
 @fails_without("backends/hub/cache.py", ", YAMLError, RecursionError):", "):")
 @pytest.mark.parametrize(
-    "front", ["title: one: two", "language: [en", "tag: !!python/name:os.system", pytest.param("[" * 2000, id="deep")]
+    "front", ["title: one: two", "language: [en", "tag: !!python/name:os.system", pytest.param("[" * 1000, id="deep")]
 )
 def test_a_page_whose_front_is_no_yaml_says_nothing(tmp_path: Path, front: str) -> None:
     (tmp_path / "README.md").write_text(f"---\n{front}\n---\n# Of a model\n")

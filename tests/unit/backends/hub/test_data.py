@@ -9,7 +9,7 @@ import pytest
 
 from sapo_edge.backends.hub.data import MAX_FILE_BYTES, fetch_files, find_split
 from sapo_edge.errors import DataError, ModelError
-from tests.hub import Hub, serving
+from tests.hub import Hub
 
 
 @pytest.fixture
@@ -91,7 +91,6 @@ def test_gated_data_damaged_files_and_no_network_name_their_remedies(
     split.files[0].size = MAX_FILE_BYTES + 1
     with pytest.raises(DataError, match="has 512 MB; give a smaller split"):
         list(fetch_files(split, lambda *_: None))
-    with serving(data) as gone:
-        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", gone.url)
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(DataError, match=r"can't be downloaded .*; check the network"):
         find_split("hf:someone/sums", None, None)

@@ -91,7 +91,10 @@ def test_what_arrives_damaged_is_removed_and_comes_again(hub: Hub, repositories:
         ("hf:someone/tiny:Q4_0", "has no GGUF file of this name", "it has: none"),
         ("hf:someone/pickled", "has no weights as safetensors", "use another model"),
         ("hf:someone/else", "not on the hub", "check the name"),
-        ("hf:some one/else", "is no name", "hf:ORGANISATION/MODEL"),
+        *(
+            (name, "is no name of a model", "hf:ORGANISATION/MODEL")
+            for name in ("hf:some one/else", "hf:../else", "hf:")
+        ),
     ],
 )
 def test_each_mistake_is_answered(hub: Hub, name: str, problem: str, remedy: str) -> None:
@@ -104,16 +107,14 @@ def test_a_full_disk_and_a_hub_out_of_reach_are_noticed(hub: Hub, monkeypatch: p
     with pytest.raises(ModelError, match=r"GB free.*; .*HF_HOME"):
         fetch("hf:someone/tiny")
     assert not [request for request in hub.requests if "resolve" in request[1]]
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(ModelError, match=r"can't be downloaded.*; .*check the network"):
+    with monkeypatch.context() as elsewhere, pytest.raises(ModelError, match=r"can't be downloaded.*; .*the network"):
+        elsewhere.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
         fetch("hf:someone/tiny")
-
-
-def test_what_has_arrived_needs_no_space_again(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = fetch("hf:someone/tiny")
-    (path / "config.json").unlink()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=10**12))
+    (fetch("hf:someone/tiny") / "config.json").unlink()
+    # What has arrived needs no space again.
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=SPARE + 10_000))
-    assert fetch("hf:someone/tiny") == path and (path / "config.json").is_file()
+    assert (fetch("hf:someone/tiny") / "config.json").is_file()
 
 
 def stored(directory: Path) -> int:

@@ -14,7 +14,7 @@ from sapo_edge.backends.model.gguf_header import MAX_ENTRIES, GgufHeader, parse_
 from sapo_edge.errors import ModelError
 from tests.allocated import memory_below
 from tests.defences.defence import fails_without
-from tests.fuzzing.targets.gguf import entry, text
+from tests.fuzzing.targets.files import entry, text
 from tests.models import CHAT_TEMPLATE, SHAPES, VOCABULARY, Headers, Models
 
 HUGE = (1 << 64) - 1
