@@ -97,20 +97,11 @@ def test_of_a_table_without_the_columns_those_that_it_has_are_named(
 GOOD = {"question": [f"{n}?" for n in range(300)], "answer": [str(n) for n in range(300)]}
 
 
-@pytest.mark.parametrize("kept", [0, 3, 4, 11, 12, 100, 0.5, -1, -4, -8, -9])
-def test_a_truncated_file_is_an_error(tmp_path: Path, kept: float) -> None:
-    data = write(tmp_path / "good.parquet", GOOD).read_bytes()
-    path = tmp_path / "cut.parquet"
-    path.write_bytes(data[: int(kept * len(data)) if isinstance(kept, float) else int(kept)])
-    with pytest.raises(ManifestError, match="fetch or write it again"):
-        questions(path)
-
-
 def test_any_changed_bytes_give_questions_or_an_error_of_ours(tmp_path: Path) -> None:
     data, draw, outcomes = write(tmp_path / "good.parquet", GOOD).read_bytes(), random.Random(7), set[str]()
     path = tmp_path / "changed.parquet"
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    for number in range(12):
+    for number in range(6):
         changed = bytearray(data)
         # Half of them in the description at the end, which says how much there is of everything.
         places = range(footer, len(data) - 8) if number % 2 else range(4, footer)
@@ -125,8 +116,12 @@ def test_any_changed_bytes_give_questions_or_an_error_of_ours(tmp_path: Path) ->
     assert "error" in outcomes, "none of the changes was noticed"
 
 
-def test_what_a_file_claims_to_have_is_not_believed(tmp_path: Path) -> None:
+def test_a_file_that_is_cut_or_claims_to_have_more_is_an_error(tmp_path: Path) -> None:
     data = write(tmp_path / "good.parquet", GOOD, compression="none").read_bytes()
+    for kept in (0, 3, 4, 11, 12, 100, len(data) // 2, -1, -4, -8, -9):
+        (tmp_path / "cut.parquet").write_bytes(data[:kept])
+        with pytest.raises(ManifestError, match="fetch or write it again"):
+            questions(tmp_path / "cut.parquet")
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     # Thrift's compact form: a number in zigzag, seven bits a byte. 300 rows are there as two bytes; the first time they
     # are those of the whole file.
