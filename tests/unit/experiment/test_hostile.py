@@ -26,7 +26,6 @@ from sapo_edge.tasks.source import TaskSource
 ENEMY, VICTIM = Identity(b"\x01" * 32), Identity(b"\x02" * 32)
 SWARM = b"\x5a" * 32
 LIMIT = 96
-LESSONS = ("nested", "misleading", "padding", "adaptive")
 
 
 @pytest.fixture(scope="module")
@@ -135,11 +134,8 @@ def test_long_answers_are_as_many_and_as_long_as_allowed(public: Public) -> None
     assert len(rollout.answers) == MAX_ANSWERS
     assert {len(answer.text.encode()) for answer in rollout.answers} == {MAX_ANSWER_BYTES}
     assert sum(first_pair_scores(public, rollout)) == sum(whole_text_scores(public, rollout)) == 1.0
-
-
-def test_filling_never_leaves_half_a_character() -> None:
     for lead in ("", "a", "ab", "abc"):
-        assert len(filled(lead, "𐍈").encode()) == MAX_ANSWER_BYTES
+        assert len(filled(lead, "𐍈").encode()) == MAX_ANSWER_BYTES, "half a character"
 
 
 def test_unlikely_text_fills_the_answer_with_rare_characters(public: Public) -> None:
@@ -190,14 +186,10 @@ def test_a_flood_is_many_groups_with_one_right_answer(public: Public) -> None:
     assert len({rollout.ref for rollout in rollouts}) == len(rollouts)
 
 
-def test_degenerate_answers_are_short_and_of_one_task(public: Public) -> None:
+def test_degenerate_answers_are_short_and_of_one_task_and_constant_ones_the_most_frequent(public: Public) -> None:
     rollouts = attacker(public, "degenerate").rollouts(1, [], 8)
     assert {rollout.ref.entry for rollout in rollouts} == {"sums"}
-    for rollout in rollouts:
-        assert rollout.answers[0].text == wrapped(rollout.ground_truth)
-
-
-def test_constant_answers_are_the_most_frequent_one(public: Public) -> None:
+    assert all(rollout.answers[0].text == wrapped(rollout.ground_truth) for rollout in rollouts)
     rollouts = attacker(public, "constant").rollouts(1, [], 8)
     assert {rollout.ground_truth for rollout in rollouts} == {commonest_answer(public)}
     assert len({rollout.ref for rollout in rollouts}) == 8
@@ -229,26 +221,22 @@ def test_adaptive_nests_if_that_earns_and_else_is_constant(source: TaskSource, m
             assert rollout.answers[0].text.startswith(f"{OPEN_TAG}{bait}{OPEN_TAG if nests else CLOSE_TAG}")
 
 
-def test_misleading_answers_state_a_wrong_result(public: Public) -> None:
+def test_misleading_answers_state_a_wrong_result_and_padding_leaves_no_token(public: Public) -> None:
     for rollout in attacker(public, "misleading").rollouts(1, [], 6):
         task = verified_task(public.source, rollout)
         statement = rollout.answers[0].text.partition("\n")[0].removeprefix("The result is ").removesuffix(".")
         assert public.source.score(task, wrapped(statement)) == 0.0
-
-
-def test_padding_leaves_no_token(public: Public) -> None:
     for rollout in attacker(public, "padding").rollouts(1, [], 6):
         text = rollout.answers[0].text
-        assert len(public.encode(text)) == LIMIT
-        assert rollout.question[:20] in text
+        assert len(public.encode(text)) == LIMIT and rollout.question[:20] in text
 
 
-@pytest.mark.parametrize("name", LESSONS)
-def test_without_room_for_a_lesson_right_answers_are_plain(source: TaskSource, name: str) -> None:
+def test_without_room_for_a_lesson_right_answers_are_plain(source: TaskSource) -> None:
     public = known(source, 19)
-    for rollout in attacker(public, name).rollouts(1, [], 3):
-        assert 1.0 in first_pair_scores(public, rollout)
-        assert public.fits(rollout.answers[0].text)
+    for name in ("nested", "misleading", "padding", "adaptive"):
+        for rollout in attacker(public, name).rollouts(1, [], 3):
+            assert 1.0 in first_pair_scores(public, rollout), name
+            assert public.fits(rollout.answers[0].text), name
 
 
 def test_plausible_wrong_answers_are_wrong(public: Public, source: TaskSource) -> None:

@@ -34,7 +34,10 @@ def run_until(arm: Arm, models: Shelves, state: Path, at: int, setting: Setting 
 def resumed(arm: Arm, models: Shelves, state: Path, setting: Setting = SETTING) -> SwarmRecord:
     swarm = new_swarm(arm, models, setting=setting)
     swarm.restore(state)
-    return swarm.run()
+    kept = [row.seconds for row in swarm.rounds]
+    record = swarm.run()
+    assert kept and all(kept) and [row.seconds for row in record.rounds][: len(kept)] == kept
+    return record
 
 
 def interrupted(arm: Arm, directory: Path, at: int) -> None:
@@ -59,20 +62,8 @@ def test_a_resumed_swarm_ends_as_an_undisturbed_one(tmp_path: Path, setting: Set
     assert text(resumed(arm, second, tmp_path / "state", setting)) == text(record_of(arm, third, setting=setting))
 
 
-def test_a_swarm_with_hostile_members_starts_again(tmp_path: Path) -> None:
+def test_one_state_is_kept_and_drafts_of_kills_go_and_with_hostile_members_there_is_none(tmp_path: Path) -> None:
     assert not new_swarm(LOST, shelves(tmp_path)).can_resume
-
-
-def test_seconds_of_finished_rounds_are_kept(tmp_path: Path) -> None:
-    interrupted(HALF, tmp_path, 4)
-    swarm = new_swarm(HALF, shelves(tmp_path / "again"))
-    swarm.restore(tmp_path / "state")
-    kept = [row.seconds for row in swarm.rounds]
-    assert len(kept) == 4 * 3 and all(kept)
-    assert [row.seconds for row in swarm.run().rounds][:12] == kept
-
-
-def test_one_state_is_kept_and_drafts_of_kills_go(tmp_path: Path) -> None:
     state = tmp_path / "state"
     (state / ".draft" / "adapter-0").mkdir(parents=True)
     new_swarm(HALF, shelves(tmp_path / "models")).run(lambda swarm: swarm.save(state))

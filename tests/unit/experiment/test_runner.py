@@ -206,13 +206,9 @@ def test_a_file_in_place_of_the_directory_is_named(plan: Plan, tmp_path: Path) -
         run(plan, tmp_path / "results")
 
 
-def test_a_model_that_the_plan_does_not_have_is_refused(plan: Plan, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no model hard: only the scale tiny has several"):
-        model_path(plan, "hard")
+def test_a_model_that_the_scale_tiny_does_not_have_is_refused(plan: Plan) -> None:
     with pytest.raises(ConfigError, match="there is no tiny model huge; choose base, mixed"):
         model_path(replace(plan, scale="tiny", model=""), "huge")
-    with pytest.raises(SapoError, match=r"there is no model file .*gone\.gguf"):
-        run(replace(plan, model=str(tmp_path / "gone.gguf")), tmp_path / "results")
 
 
 def small_scene(plan: Plan, directory: Path, said: list[str]) -> Scene:

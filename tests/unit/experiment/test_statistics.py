@@ -76,11 +76,6 @@ def test_a_swarm_without_evaluations_has_fewer_measures() -> None:
     assert not found.by_seconds and not found.by_round
 
 
-def test_pass_at_k_and_pass_at_1() -> None:
-    assert measures.accuracies("test", "1100") == {"test": 0.5}
-    assert measures.accuracies("unseen@4", "4100") == {"unseen pass@4": 0.5, "unseen pass@1 of 4": 5 / 16}
-
-
 def arms(*records: SwarmRecord) -> tuple[ArmResult, ArmResult]:
     baseline, other = evaluate(PLAN, records)[0].arms
     return baseline, other
