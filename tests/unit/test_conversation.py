@@ -150,16 +150,7 @@ def test_a_question_of_several_lines_too_many_characters_or_bytes_that_are_no_te
     session.type('"""', "x" * 20_000, "/quit", "y", 'z"""', "next")
     assert session.asked == [["next"]]
     assert capsys.readouterr().err.count("a question has 1 to") == 1
-    session = Session(monkeypatch)
-    session.type(os.fsdecode(b"caf\xe9?"))
-    assert session.asked == [["caf??"]]
-
-
-def test_a_session_says_what_it_forgot_and_refuses_too_long_questions(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     session = Session(monkeypatch, PLAIN_TOKENS + 20)
-    session.type("a" * 10, "b" * 10, "x" * 20_000)
-    assert session.asked == [["a" * 10], ["b" * 10]]
-    errors = capsys.readouterr().err
-    assert "the oldest 1 question" in errors and "a question has 1 to" in errors
+    session.type("a" * 10, os.fsdecode(b"caf\xe9?") + "b" * 10)
+    assert session.asked == [["a" * 10], ["caf??" + "b" * 10]]
+    assert "the oldest 1 question" in capsys.readouterr().err, "what it forgets, it says"

@@ -82,10 +82,10 @@ candidate_lists = st.lists(
 
 
 @pytest.mark.parametrize("name", list(STRATEGIES))
-@given(candidates=candidate_lists, count=COUNTS, seed=st.integers(0, 100))
+@given(candidates=candidate_lists, count=COUNTS, seed=st.integers(0, 100), own=st.integers(1, 8))
 @settings(max_examples=80, deadline=None)
 def test_every_strategy_chooses_distinct_candidates_as_many_as_it_can_within_the_shares(
-    name: str, candidates: list[ScoredRollout], count: int, seed: int
+    name: str, candidates: list[ScoredRollout], count: int, seed: int, own: int
 ) -> None:
     before = list(candidates)
     chosen = STRATEGIES[name](candidates, count, random.Random(seed), RATES)
@@ -103,21 +103,12 @@ def test_every_strategy_chooses_distinct_candidates_as_many_as_it_can_within_the
         full = {key for key in sharing if taken[key] == most}
         left = [item for item in usable if item not in chosen]
         assert len(chosen) == count or all({item.rollout.author, item.neighbourhood} & full for item in left)
+        of_update = Counter(item.rollout.author for item in within_update(chosen, own + count))
+        assert all(2 * number <= own + count for number in of_update.values())
     else:
         assert len(chosen) == min(count, len(usable))
     assert len({item.rollout.id for item in chosen}) == len(chosen) and all(item in usable for item in chosen)
     assert chosen == STRATEGIES[name](candidates, count, random.Random(seed), RATES)
-
-
-@given(candidates=candidate_lists, count=COUNTS, seed=st.integers(0, 100), own=st.integers(1, 8))
-@settings(max_examples=80, deadline=None)
-def test_no_author_has_more_than_half_of_an_update_whatever_the_pool_holds(
-    candidates: list[ScoredRollout], count: int, seed: int, own: int
-) -> None:
-    for name in WITH_SHARES:
-        chosen = within_update(STRATEGIES[name](candidates, count, random.Random(seed), RATES), own + count)
-        authors = Counter(item.rollout.author for item in chosen)
-        assert all(2 * number <= own + count for number in authors.values())
 
 
 @given(candidates=candidate_lists, seed=st.integers(0, 100))

@@ -169,19 +169,18 @@ def test_what_a_callback_raises_ends_the_run_in_order(train: Train, tmp_path: Pa
     assert len(run.rounds) == 1 and run.adapter is not None
 
 
-def test_ctrl_c_saves_the_round_and_raises_keyboard_interrupt(train: Train, tmp_path: Path) -> None:
+def test_ctrl_c_saves_the_round_and_while_the_model_loads_ends_the_call_at_once(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         train(rounds=50, on_round=lambda _: os.kill(os.getpid(), signal.SIGINT))
     assert signal.getsignal(signal.SIGINT) is before
     run = sapo.open_run(home=tmp_path, check=by_length)
     assert 1 <= len(run.rounds) < 50 and run.adapter is not None
-
-
-def test_ctrl_c_while_the_model_loads_ends_the_call_at_once(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Workspace, "open_policy", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
     with handling([signal.SIGINT], signal.default_int_handler), pytest.raises(KeyboardInterrupt):
-        train()
+        train(rounds=60)
 
 
 def test_events_of_other_threads_are_told_in_this_one_which_they_do_not_wait_for(train: Train) -> None:
