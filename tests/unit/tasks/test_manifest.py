@@ -10,8 +10,6 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from sapo_edge.errors import ExitCode, ManifestError
 from sapo_edge.policy import Message
@@ -129,7 +127,6 @@ def test_a_manifest_loads_from_a_file(tmp_path: Path) -> None:
     (HEAD + TASK.replace("chain_sum", "time_intervals"), "depend on the current day", "chain_sum"),
     (HEAD + TASK.replace("chain_sum", "chainsum"), "chainsum is not on the allow-list", "did you mean chain_sum"),
     (configured("base_conversion", "{ min_base = 7, max_base = 7 }"), "", "below"),
-    (configured("base_conversion", "{ max_base = 37 }"), "", "2 to 36"),
     (configured("binary_matrix", "{ p_zero = 0 }"), "", "0.01 to 1"),
     (configured("binary_matrix", '{ p_zero = "1" }'), "", "0.01 to 1"),
     (configured("basic_arithmetic", '{ format_style = "rude" }'), "", "simple, natural"),
@@ -139,7 +136,6 @@ def test_a_manifest_loads_from_a_file(tmp_path: Path) -> None:
     (configured("basic_arithmetic", '{ operators = "+" }'), "", "each once"),
     (configured("spell_backward", '{ data_file = "/etc/passwd" }'), "", "choose one of"),
     (configured("bf", "{ difficulty = 3 }"), "", "leave it out"),
-    (configured("gcd", "{ min_value = 5, max_value = 5 }"), "", "below"),
     (configured("number_filtering", "{ max_value = nan }"), "", "number from"),
 ])  # fmt: skip
 def test_an_invalid_manifest_is_rejected_with_a_remedy(text: str, message: str, remedy: str) -> None:
@@ -197,22 +193,6 @@ def packed(**changes: Any) -> bytes:
 def test_bytes_that_are_not_a_canonical_manifest_are_rejected(data: bytes) -> None:
     with pytest.raises(ManifestError):
         Manifest.from_bytes(data)
-
-
-PLAIN = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=8)
-VALUES = st.recursive(
-    PLAIN | st.binary(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.sampled_from([*msgpack.unpackb(TINY.to_bytes())]), st.sampled_from([*ENTRY, "reading", "form"]), VALUES)
-def test_no_value_of_a_field_raises_anything_but_a_manifest_error(key: str, inner: str, value: object) -> None:
-    for changes in ({key: value}, {"tasks": [{**ENTRY, inner: value}]}):
-        with contextlib.suppress(ManifestError):
-            Manifest.from_bytes(packed(**changes))
 
 
 @fails_without("tasks/checks.py", "isinstance(self.choices, list | tuple) and ")

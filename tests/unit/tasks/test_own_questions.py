@@ -76,9 +76,6 @@ def test_questions_are_part_of_the_bytes_and_of_the_digest(tmp_path: Path) -> No
     "return re2.compile(pattern, options)\n    except re2.error:",
     "return re.compile(pattern)  # type: ignore[return-value]\n    except re.error:",
 )
-@fails_without(
-    "tasks/checks.py", 'check_text("pattern", self.pattern, MAX_PATTERN_BYTES)', 'check_text("pattern", self.pattern)'
-)
 @pytest.mark.parametrize(("line", "message"), [
     ("{", "is not valid JSON"),
     pytest.param("[" * 100_000, "is not valid JSON", id="deep"),
@@ -87,7 +84,6 @@ def test_questions_are_part_of_the_bytes_and_of_the_digest(tmp_path: Path) -> No
     ({"question": "?"}, "it has no answer"),
     ({"question": " \n", "answer": "1"}, "question is empty"),
     ({"question": "?", "answer": " "}, "answer is empty"),
-    ({"question": "?", "answer": None}, "answer is not text"),
     ({"question": "?", "answer": True}, "answer is not text"),
     ({"question": "\x1b[2J", "answer": "1"}, "control characters"),
     ({"question": "x" * 4097, "answer": "1"}, "question has 4097 bytes"),
@@ -109,7 +105,6 @@ def test_questions_are_part_of_the_bytes_and_of_the_digest(tmp_path: Path) -> No
     ({"question": "?", "answer": "", "check": "regex", "pattern": "("}, "pattern is not valid"),
     ({"question": "?", "answer": "", "check": "regex", "pattern": r"(a)\1"}, "pattern is not valid"),
     ({"question": "?", "answer": "", "check": "regex", "pattern": r"\pL{50}"}, "too much memory"),
-    ({"question": "?", "answer": "", "check": "regex", "pattern": "x" * 257}, "pattern has 257 bytes"),
 ])  # fmt: skip
 def test_errors_name_file_and_line(tmp_path: Path, line: object, message: str) -> None:
     path = write(tmp_path, ONE_OF_EACH[0], "", line)
@@ -254,31 +249,28 @@ def test_what_else_a_manifest_says_of_questions_is_checked(tmp_path: Path, text:
 
 
 @fails_without("tasks/checks.py", 'isinstance(call.get("function"), dict)', 'call.get("function")')
-@pytest.mark.parametrize(
-    ("check", "value", "expected", "answer", "score"),
-    [
-        ("json", 0.0, '{"a": 1, "b": {"c": "Hall"}}', '{"b": {"c": " hall"}, "a": 1.0}', 1.0),
-        ("json", 0.0, '{"a": 1, "b": 2}', '{"a": 1, "b": 3}', 0.5),
-        ("json", 0.0, '{"a": 1, "b": 2}', '{"a": 1, "b": 2, "c": 3, "d": 4}', 0.5),
-        ("json", 0.5, '{"a": 1}', '{"a": 1.5}', 1.0),
-        ("json", 0.0, '{"a": 1}', '[{"a": 1}]', 0.0),
-        ("json", 0.0, '{"a": 1}', "__import__('os').getcwd()", 0.0),
-        ("calls", None, '{"name": "f", "arguments": {"x": 1}}', '{"name": "f", "parameters": {"x": 1}}', 1.0),
-        ("calls", None, '{"name": "f", "arguments": {"x": 1}}',
-         '{"function": {"name": "f", "arguments": "{\\"x\\":1}"}}', 1.0),
-        ("calls", None, '{"name": "f", "arguments": {"x": 1, "y": 2}}', '{"name": "f", "arguments": {"x": 1}}', 0.5),
-        ("calls", None, '{"name": "f", "arguments": {"x": 1}}', '{"name": "f", "function": "g"}', 0.0),
-        ("calls", None, '{"name": "f", "arguments": {"x": 1}}', '{"name": "g", "arguments": {"x": 1}}', 0.0),
-        ("set", None, "a, b, c", "a, b, d", 0.5),
-        ("lines", None, "one\ntwo", "One\n\n two ", 1.0),
-        ("lines", None, "one\ntwo", "two\none", 0.0),
-        ("lines", None, "one\ntwo", "one\ntwo\nthree\nfour", 0.5),
-        ("matches", ["2026", "!26"], r"\d{4}", r"[0-9][0-9][0-9][0-9]", 1.0),
-        ("matches", ["2026", "!26"], r"\d{4}", r".*", 0.5),
-        ("matches", ["2026", "!26"], r"\d{4}", "x" * 257, 0.0),
-        ("matches", ["2026", "!26"], r"\d{4}", r"(\d)\1", 0.0),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("check", "value", "expected", "answer", "score"), [
+    ("json", 0.0, '{"a": 1, "b": {"c": "Hall"}}', '{"b": {"c": " hall"}, "a": 1.0}', 1.0),
+    ("json", 0.0, '{"a": 1, "b": 2}', '{"a": 1, "b": 3}', 0.5),
+    ("json", 0.0, '{"a": 1, "b": 2}', '{"a": 1, "b": 2, "c": 3, "d": 4}', 0.5),
+    ("json", 0.5, '{"a": 1}', '{"a": 1.5}', 1.0),
+    ("json", 0.0, '{"a": 1}', '[{"a": 1}]', 0.0),
+    ("json", 0.0, '{"a": 1}', "__import__('os').getcwd()", 0.0),
+    ("calls", None, '{"name": "f", "arguments": {"x": 1}}', '{"name": "f", "parameters": {"x": 1}}', 1.0),
+    ("calls", None, '{"name": "f", "arguments": {"x": 1}}',
+     '{"function": {"name": "f", "arguments": "{\\"x\\":1}"}}', 1.0),
+    ("calls", None, '{"name": "f", "arguments": {"x": 1, "y": 2}}', '{"name": "f", "arguments": {"x": 1}}', 0.5),
+    ("calls", None, '{"name": "f", "arguments": {"x": 1}}', '{"name": "f", "function": "g"}', 0.0),
+    ("calls", None, '{"name": "f", "arguments": {"x": 1}}', '{"name": "g", "arguments": {"x": 1}}', 0.0),
+    ("set", None, "a, b, c", "a, b, d", 0.5),
+    ("lines", None, "one\ntwo", "One\n\n two ", 1.0),
+    ("lines", None, "one\ntwo", "two\none", 0.0),
+    ("lines", None, "one\ntwo", "one\ntwo\nthree\nfour", 0.5),
+    ("matches", ["2026", "!26"], r"\d{4}", r"[0-9][0-9][0-9][0-9]", 1.0),
+    ("matches", ["2026", "!26"], r"\d{4}", r".*", 0.5),
+    ("matches", ["2026", "!26"], r"\d{4}", "x" * 257, 0.0),
+    ("matches", ["2026", "!26"], r"\d{4}", r"(\d)\1", 0.0),
+])  # fmt: skip
 def test_checks_compare_by_content(check: str, value: object, expected: str, answer: str, score: float) -> None:
     assert make_check(check, value).score(expected, answer) == score
 
@@ -347,7 +339,7 @@ def test_a_strangers_questions_are_bounded(answer: str, check: str, value: objec
     assert OwnQuestion.from_list(whole) == OwnQuestion("?", "1")
     with pytest.raises(ManifestError):
         OwnQuestion.from_list(["?", answer, "", check, value])
-    for raw in (None, "abcde", {}, [], whole[:4], [*whole, 1]):
+    for raw in (None, "abcde", dict[str, str](), list[str](), whole[:4], [*whole, 1]):
         with pytest.raises(ManifestError, match="5 fields"):
             OwnQuestion.from_list(raw)
 
@@ -432,6 +424,10 @@ def test_held_out_questions_are_never_drawn_and_the_same_everywhere() -> None:
     assert all(source.is_held_out(question) for question in own["validation"] | own["test"])
     task = held_out["test"][0]
     assert source.score(task, f"<answer>{task.ground_truth}</answer>") == 1.0
+    with pytest.raises(ManifestError, match="no question to train on"):
+        TaskEntry("mine", questions=plain(3, "test"))
+    with pytest.raises(ManifestError, match="a generator"):
+        TaskEntry("mine", "chain_sum", questions=plain(3))
 
 
 def test_each_question_is_drawn_once_in_a_pass_and_passes_differ() -> None:
@@ -446,10 +442,3 @@ def test_each_question_is_drawn_once_in_a_pass_and_passes_differ() -> None:
 @settings(max_examples=20, deadline=None)
 def test_an_order_has_each_place_once(count: int, offset: int, step: int) -> None:
     assert {place(position, count, offset, step) for position in range(count)} == set(range(count))
-
-
-def test_all_held_out_is_nothing_to_train_on() -> None:
-    with pytest.raises(ManifestError, match="no question to train on"):
-        TaskEntry("mine", questions=plain(3, "test"))
-    with pytest.raises(ManifestError, match="a generator"):
-        TaskEntry("mine", "chain_sum", questions=plain(3))
