@@ -200,13 +200,12 @@ def test_what_changed_under_its_name_is_refused(plan: Plan, tmp_path: Path, name
         run(plan, tmp_path / "results")
 
 
-def test_a_file_in_place_of_the_directory_is_named(plan: Plan, tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_directory_and_a_model_that_the_scale_tiny_does_not_have_are_named(
+    plan: Plan, tmp_path: Path
+) -> None:
     (tmp_path / "results").touch()
     with pytest.raises(StateError, match=r"results: File exists; a file is where a directory belongs: .* --to"):
         run(plan, tmp_path / "results")
-
-
-def test_a_model_that_the_scale_tiny_does_not_have_is_refused(plan: Plan) -> None:
     with pytest.raises(ConfigError, match="there is no tiny model huge; choose base, mixed"):
         model_path(replace(plan, scale="tiny", model=""), "huge")
 
