@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.cli.chat_session import ChatSession
 from sapo_edge.errors import Cancelled
-from sapo_edge.library.conversation import PLAIN_TOKENS, Conversation, Models, Piece
+from sapo_edge.library.conversation import PLAIN_TOKENS, Conversation, Models
 from sapo_edge.policy import STOP_TEXT, Message, Prompt
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from tests.fakes import FakePolicy
@@ -60,15 +60,9 @@ def test_each_remembers_its_own_answers() -> None:
     assert turns(policy)[-1][-3:] == ["third", "adapter 10", "other"], "nothing was asked a second time"
     ask(conversation, "anew", follow=False)
     assert turns(policy)[-1] == ["Rhyme.", "anew"] and len(conversation.memory.exchanges) == 1
-
-
-@pytest.mark.parametrize(("adapted", "base", "speakers"), [
-    (True, True, (False, True)), (True, False, (True,)), (False, True, (False,)), (False, False, (False,)),
-])  # fmt: skip
-def test_who_answers(adapted: bool, base: bool, speakers: tuple[bool, ...]) -> None:
-    policy = recorded()
-    ask(Conversation(policy, MANIFEST, adapted=adapted, base=base), "x")
-    assert tuple(asked.use_adapter for asked in policy.calls) == speakers
+    with pytest.raises(Cancelled):
+        conversation.ask("x", task=False, temperature=0.0, show=lambda _: conversation.cancel(), follow=True)
+    assert len(conversation.memory.exchanges) == 1, "a cancelled question is not remembered"
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=12), st.integers(20, 120))
@@ -90,17 +84,6 @@ def test_as_few_of_the_oldest_are_forgotten_as_needed(lengths: list[int], contex
         if alone < 10:
             assert not forgotten, "it is too long by itself, so nothing is forgotten for it"
             del kept[-1]
-
-
-def test_a_cancelled_question_is_not_remembered() -> None:
-    conversation = Conversation(recorded(), MANIFEST, adapted=True)
-
-    def show(piece: Piece) -> None:
-        conversation.cancel()
-
-    with pytest.raises(Cancelled):
-        conversation.ask("x", task=False, temperature=0.0, show=show, follow=True)
-    assert conversation.memory.exchanges == []
 
 
 class Session:

@@ -65,14 +65,11 @@ def test_a_leak_of_some_megabytes_an_hour_shows(leak: float, decision: str) -> N
     assert decision in tables(run)
 
 
-def test_what_noise_hides_and_few_samples_decide_nothing() -> None:
+def test_noise_and_few_samples_decide_nothing_and_the_standard_error_covers_noise_that_wanders() -> None:
     assert soaked(leak=1.0, noise=3.0).growth("uss", 1e6).decision == "undecided"
     assert fit([0.0, 10.0], [1.0, 2.0]) is None
     assert together([]) is None and decide(None, 0, 1.0) == "undecided"
     assert together([Slope(2.0, 0.5)]) == Slope(2.0, 0.5)
-
-
-def test_the_standard_error_covers_noise_that_wanders() -> None:
     # A line through 180 samples of which each resembles the one before: least squares alone would be too sure.
     generator = np.random.default_rng(5)
     seconds = np.arange(0, HOUR / 2, EVERY)
