@@ -180,12 +180,12 @@ def test_new_keys_add_a_part_of_the_known_authors_however_many_there_are(counts:
 
 def test_what_is_remembered_of_authors_is_bounded_and_known_ones_stay_also_after_a_restart(tmp_path: Path) -> None:
     heard = Authors(float(HOUR))
-    for author in range(20):
-        heard.hear(f"member {author}", 0.0)
+    for number in range(20):
+        heard.hear(f"member {number}", 0.0)
     for key in range(3 * MAX_AUTHORS):
         heard.hear(f"key {key}", 1900.0)
-    for author in range(20):
-        heard.hear(f"member {author}", 1900.0)
+    for number in range(20):
+        heard.hear(f"member {number}", 1900.0)
     assert sum(sender.known for sender in heard.senders()) == 20
     assert len(heard.senders()) <= 2 * MAX_AUTHORS
     pool = Pool("me")
