@@ -63,6 +63,8 @@ def test_each_remembers_its_own_answers() -> None:
     with pytest.raises(Cancelled):
         conversation.ask("x", task=False, temperature=0.0, show=lambda _: conversation.cancel(), follow=True)
     assert len(conversation.memory.exchanges) == 1, "a cancelled question is not remembered"
+    ask(Conversation(policy, MANIFEST, adapted=False, base=False), "x")
+    assert not policy.calls[-1].use_adapter, "without an adapter the base answers in any case"
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=12), st.integers(20, 120))

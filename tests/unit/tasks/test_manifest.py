@@ -10,6 +10,8 @@ from typing import Any
 
 import msgpack
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from sapo_edge.errors import ExitCode, ManifestError
 from sapo_edge.policy import Message
@@ -193,6 +195,21 @@ def packed(**changes: Any) -> bytes:
 def test_bytes_that_are_not_a_canonical_manifest_are_rejected(data: bytes) -> None:
     with pytest.raises(ManifestError):
         Manifest.from_bytes(data)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=8) | st.binary(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from([*msgpack.unpackb(TINY.to_bytes())]), st.sampled_from([*ENTRY, "reading", "form"]), VALUES)
+def test_no_value_of_a_field_raises_anything_but_a_manifest_error(key: str, inner: str, value: object) -> None:
+    for changes in ({key: value}, {"tasks": [{**ENTRY, inner: value}]}):
+        with contextlib.suppress(ManifestError):
+            Manifest.from_bytes(packed(**changes))
 
 
 @fails_without("tasks/checks.py", "isinstance(self.choices, list | tuple) and ")
