@@ -43,7 +43,7 @@ def test_a_table_of_our_keys_or_other_forms_says_what_a_line_of_json_says(tmp_pa
     ]  # fmt: skip
     manifest = tmp_path / "manifest.toml"
     manifest.write_text('name = "own"\n[[tasks]]\nname = "mine"\nquestions = "own.parquet"\n')
-    assert Manifest.read(manifest).own_questions == Manifest.read(path).own_questions == 4
+    assert Manifest.read(manifest).own_questions == 4
     numbers = write(tmp_path / "n.parquet", {"prompt": pa.array(["2 + 3?"]).dictionary_encode(), "answer": [5]})
     assert [question.as_list() for question in questions(numbers)] == [["2 + 3?", "5", "", "number", 0.0]]
     turns = [{"role": "user", "content": "Ho?"}, {"role": "assistant", "content": "Hm."}]
@@ -81,9 +81,9 @@ def test_of_a_table_without_the_columns_those_that_it_has_are_named(
         rows = read_parquet(write(tmp_path / "other.parquet", table), (*importer.names, "prompt", "answer"))
         with pytest.raises(SapoError, match=rf"{message}.*it has: prompt, response, more0, .*"):
             list(importer.questions((row for _, row in rows), "other.parquet"))
-    assert questions(write(tmp_path / "more.parquet", {"question": ["a?"], "answer": ["x"], "more": [1]}))
     # Others use an option's name for something else.
-    options = write(tmp_path / "o.parquet", {"question": ["a?"], "answer": ["x"], "choices": [{"text": ["x", "y"]}]})
+    table = {"question": ["a?"], "answer": ["x"], "choices": [{"text": ["x", "y"]}], "more": [1]}
+    options = write(tmp_path / "options.parquet", table)
     assert [question.answer for question in questions(options)] == ["x"]
     path = write(tmp_path / "q.parquet", {"question": ["a?"], "answer": ["x"]})
     monkeypatch.setattr(question_parquet, "find_spec", lambda _name: None)
