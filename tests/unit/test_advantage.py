@@ -68,11 +68,9 @@ def test_wrong_answers_never_change_what_others_right_ones_count(rewards: list[f
 
 
 @given(rewards_lists)
-def test_an_external_group_never_pulls_more_than_its_rule_says(rewards: list[float]) -> None:
+def test_an_external_group_never_pulls_more_than_its_rule_says_nor_as_published_than_an_own_one(
+    rewards: list[float],
+) -> None:
     advantages = external_advantages(rewards, ExternalRule())
     assert min(advantages) >= 0.0 and math.fsum(advantages) <= ExternalRule().pull * (1 + 1e-9)
-
-
-@given(rewards_lists)
-def test_as_published_others_answers_count_as_own_ones(rewards: list[float]) -> None:
     assert external_advantages(rewards, PUBLISHED) == group_advantages(rewards)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.forked import Forked
+
 ROOT = Path(__file__).resolve().parents[2]
 DIFFS = re.findall(r"^```diff\n(.*?)^```$", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
 ADDED = """
+import os, sys
+sys.path.insert(0, os.getcwd())
 import pytest
 from sapo_edge.backends.model.architectures import find_architecture
 from sapo_edge.config.settings import SETTINGS
@@ -31,10 +34,6 @@ assert pytest.main(["-q", "-p", "no:cacheprovider", "-k", "charge_enough or word
 """
 
 
-def test_each_diff_touches_at_most_three_files() -> None:
-    assert [len(re.findall(r"^\+\+\+ b/", diff, re.MULTILINE)) for diff in DIFFS] == [3, 3, 3, 2]
-
-
 def apply(diff: str, root: Path) -> None:
     """Apply a diff whose hunks name no line: each says enough to be found once."""
     for part in re.split(r"^--- .*\n", diff, flags=re.MULTILINE)[1:]:
@@ -48,7 +47,8 @@ def apply(diff: str, root: Path) -> None:
             path.write_text(text.replace(before, after), "utf-8")
 
 
-def test_the_diffs_add_what_they_say(tmp_path: Path) -> None:
+def test_the_diffs_add_what_they_say_in_at_most_three_files(tmp_path: Path) -> None:
+    assert [len(re.findall(r"^\+\+\+ b/", diff, re.MULTILINE)) for diff in DIFFS] == [3, 3, 3, 2]
     for library in ("libp2p", "torch"):
         pytest.importorskip(library)
     skipped = shutil.ignore_patterns("__pycache__", "__snapshots__", "*.safetensors")
@@ -57,5 +57,6 @@ def test_the_diffs_add_what_they_say(tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     for diff in DIFFS:
         apply(diff, tmp_path)
-    shown = subprocess.run([sys.executable, "-c", ADDED], cwd=tmp_path, text=True, capture_output=True, check=False)
-    assert not shown.returncode, shown.stdout + shown.stderr
+    with Forked("-c", ADDED, directory=tmp_path, environment=os.environ) as process:
+        out, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, out + errors

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.cli.chat_session import ChatSession
 from sapo_edge.errors import Cancelled
-from sapo_edge.library.conversation import PLAIN_TOKENS, Conversation, Models, Piece
+from sapo_edge.library.conversation import PLAIN_TOKENS, Conversation, Models
 from sapo_edge.policy import STOP_TEXT, Message, Prompt
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
 from tests.fakes import FakePolicy
@@ -60,15 +60,11 @@ def test_each_remembers_its_own_answers() -> None:
     assert turns(policy)[-1][-3:] == ["third", "adapter 10", "other"], "nothing was asked a second time"
     ask(conversation, "anew", follow=False)
     assert turns(policy)[-1] == ["Rhyme.", "anew"] and len(conversation.memory.exchanges) == 1
-
-
-@pytest.mark.parametrize(("adapted", "base", "speakers"), [
-    (True, True, (False, True)), (True, False, (True,)), (False, True, (False,)), (False, False, (False,)),
-])  # fmt: skip
-def test_who_answers(adapted: bool, base: bool, speakers: tuple[bool, ...]) -> None:
-    policy = recorded()
-    ask(Conversation(policy, MANIFEST, adapted=adapted, base=base), "x")
-    assert tuple(asked.use_adapter for asked in policy.calls) == speakers
+    with pytest.raises(Cancelled):
+        conversation.ask("x", task=False, temperature=0.0, show=lambda _: conversation.cancel(), follow=True)
+    assert len(conversation.memory.exchanges) == 1, "a cancelled question is not remembered"
+    ask(Conversation(policy, MANIFEST, adapted=False, base=False), "x")
+    assert not policy.calls[-1].use_adapter, "without an adapter the base answers in any case"
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=12), st.integers(20, 120))
@@ -90,17 +86,6 @@ def test_as_few_of_the_oldest_are_forgotten_as_needed(lengths: list[int], contex
         if alone < 10:
             assert not forgotten, "it is too long by itself, so nothing is forgotten for it"
             del kept[-1]
-
-
-def test_a_cancelled_question_is_not_remembered() -> None:
-    conversation = Conversation(recorded(), MANIFEST, adapted=True)
-
-    def show(piece: Piece) -> None:
-        conversation.cancel()
-
-    with pytest.raises(Cancelled):
-        conversation.ask("x", task=False, temperature=0.0, show=show, follow=True)
-    assert conversation.memory.exchanges == []
 
 
 class Session:
@@ -150,16 +135,7 @@ def test_a_question_of_several_lines_too_many_characters_or_bytes_that_are_no_te
     session.type('"""', "x" * 20_000, "/quit", "y", 'z"""', "next")
     assert session.asked == [["next"]]
     assert capsys.readouterr().err.count("a question has 1 to") == 1
-    session = Session(monkeypatch)
-    session.type(os.fsdecode(b"caf\xe9?"))
-    assert session.asked == [["caf??"]]
-
-
-def test_a_session_says_what_it_forgot_and_refuses_too_long_questions(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
     session = Session(monkeypatch, PLAIN_TOKENS + 20)
-    session.type("a" * 10, "b" * 10, "x" * 20_000)
-    assert session.asked == [["a" * 10], ["b" * 10]]
-    errors = capsys.readouterr().err
-    assert "the oldest 1 question" in errors and "a question has 1 to" in errors
+    session.type("a" * 10, os.fsdecode(b"caf\xe9?") + "b" * 10)
+    assert session.asked == [["a" * 10], ["caf??" + "b" * 10]]
+    assert "the oldest 1 question" in capsys.readouterr().err, "what it forgets, it says"

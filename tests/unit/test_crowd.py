@@ -11,7 +11,7 @@ from tests.benchmarks.crowd import BUDGET, join_all, mesh_of, simulate
 
 
 def test_what_a_node_accepts_and_remembers_is_flat_while_nodes_come_and_go_and_one_in_a_hundred_is_hostile() -> None:
-    small, large = simulate(100, 30, number=4), simulate(300, 30, number=4)
+    small, large = simulate(100, 30, number=2), simulate(300, 30, number=2)
     assert all(BUDGET / 2 < found.honest_rate < 2 * BUDGET for found in (small, large)), (small, large)
     # A hostile node sends 96 in that time.
     assert all(found.hostile_rate < BUDGET for found in (small, large)), (small, large)

@@ -137,15 +137,12 @@ def test_what_other_commands_name_exists(document: Path) -> None:
 
 
 @pytest.mark.parametrize(("line", "wrong"), [
-    ("sapo frobnicate", "frobnicate"),
     ("sapo swarm creat", "creat"),
     ("sapo run --solos", "--solos"),
     ("sudo -u sapo sapo --home /data run --rounds many", "many"),
     ("echo 1 | sapo chat --temperature hot", "hot"),
-    ("sapo export --to merged", "directory"),
     ("sapo export my-model && true", "to"),
     ("sapo export --to onnx my-model", "onnx"),
-    ("sapo run --role teacher", "role"),
     ("sapo run --set own=none", "own"),
     ("sapo config set ports 4001", "ports"),
     ("sapo config set port high", "port"),

@@ -32,13 +32,10 @@ def test_wilsons_interval_against_published_values(right: int, questions: int, l
     assert wilson_interval(right, questions) == pytest.approx((low, high), abs=5e-5)
 
 
-def test_without_questions_the_interval_is_the_whole_range() -> None:
+def test_what_is_too_long_for_the_model_counts_as_wrong_and_without_questions_nothing_is_known() -> None:
     assert wilson_interval(0, 0) == (0.0, 1.0)
     nothing = evaluate(FakePolicy(), [], ask, lambda task, text: YES, 8)
     assert (nothing.accuracy, nothing.questions, nothing.interval, nothing.marks_by_entry()) == (0.0, 0, (0.0, 1.0), {})
-
-
-def test_what_is_too_long_for_the_model_is_not_asked_and_counts_as_wrong() -> None:
     questions = "1 + 2", "9" * 50, "3 + 4"
     tasks = [Task(TaskRef("sums", "1", 1, index), question, RIGHT) for index, question in enumerate(questions)]
     result = evaluate(FakePolicy(lambda _prompt, _position: RIGHT, context=20), tasks, ask, lambda task, text: YES, 8)

@@ -50,20 +50,15 @@ def test_an_input_that_takes_too_much_memory_or_time_is_a_fault() -> None:
 
 
 @ATHERIS
-def test_the_memory_of_a_process_is_not_that_of_its_starter(tmp_path: Path) -> None:
-    much = len(b"1" * 2**30)
-    run = fuzz("planted", tmp_path, 60, ("-runs=1",))
-    assert run.crash is None and 0 < run.peak < much >> 20
-
-
-@ATHERIS
 def test_the_fuzzer_finds_a_planted_fault_and_says_how_to_repeat_it(tmp_path: Path) -> None:
     for data in mutations(list(planted.TARGET.seeds()), 2000, planted.TARGET.longest):
         measure(planted.TARGET, data)
+    much = len(b"1" * 2**29)
     run = fuzz("planted", tmp_path, 60, ("-seed=1",))
+    assert 0 < run.peak < much >> 20, "the memory of its starter"
     assert run.crash is not None and run.crash.parent == tmp_path / "crashes" / "planted"
     assert run.crash.read_bytes().startswith(planted.WORD) and "the planted fault" in run.reason
-    assert run.inputs > 100 and run.edges > 1 and run.peak > 0
+    assert run.inputs > 100 and run.edges > 1
     with pytest.raises(KeyError, match="the planted fault"):
         measure(planted.TARGET, run.crash.read_bytes())
     command = [sys.executable, "-m", "tests.fuzzing", "--repeat", str(run.crash)]

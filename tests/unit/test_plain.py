@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -12,28 +13,20 @@ from hypothesis import strategies as st
 from sapo_edge import plain
 
 
-@pytest.mark.parametrize(("count", "said"), [
-    (0, "0 B"), (999, "999 B"), (999.7, "1.0 kB"), (1000, "1.0 kB"), (1249, "1.2 kB"), (999_949, "999.9 kB"),
-    (999_950, "1.0 MB"), (3_400_000, "3.4 MB"), (2e9, "2.0 GB"),
-    (999.96e9, "1 TB"), (1e15, "1000 TB"), (1e30, "9999 TB"),
+@pytest.mark.parametrize(("say", "said"), [
+    (plain.size, {
+        0: "0 B", 999: "999 B", 999.7: "1.0 kB", 1000: "1.0 kB", 1249: "1.2 kB", 999_949: "999.9 kB",
+        999_950: "1.0 MB", 3_400_000: "3.4 MB", 2e9: "2.0 GB", 999.96e9: "1 TB", 1e15: "1000 TB", 1e30: "9999 TB",
+    }),
+    (plain.duration, {
+        0: "0 s", 59.4: "59 s", 59.6: "1 min 0 s", 200: "3 min 20 s", 3599.6: "1 h 0 min", 7500: "2 h 5 min",
+    }),
+    (plain.rough_duration, {
+        40: "40 s", 89.7: "90 s", 91: "2 min", 3500: "58 min", 3590: "1 h 0 min", 9000: "2 h 30 min", 260_000: "3 days",
+    }),
 ])  # fmt: skip
-def test_bytes(count: float, said: str) -> None:
-    assert plain.size(count) == said
-
-
-@pytest.mark.parametrize(("seconds", "said"), [
-    (0, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (200, "3 min 20 s"), (3599.6, "1 h 0 min"), (7500, "2 h 5 min"),
-])  # fmt: skip
-def test_seconds(seconds: float, said: str) -> None:
-    assert plain.duration(seconds) == said
-
-
-@pytest.mark.parametrize(("seconds", "said"), [
-    (40, "40 s"), (89.7, "90 s"), (91, "2 min"), (3500, "58 min"), (3590, "1 h 0 min"), (9000, "2 h 30 min"),
-    (260_000, "3 days"),
-])  # fmt: skip
-def test_an_estimate_is_rough(seconds: float, said: str) -> None:
-    assert plain.rough_duration(seconds) == said
+def test_numbers_have_units(say: Callable[[float], str], said: dict[float, str]) -> None:
+    assert {number: say(number) for number in said} == said
 
 
 def test_counts_and_times() -> None:
@@ -61,12 +54,9 @@ def test_printable_text_has_no_control_characters(text: str) -> None:
     assert all(c in "\n\t" or not unicodedata.category(c).startswith("C") for c in kept)
 
 
-def test_python_calls_nothing_printable_that_is_escaped_here() -> None:
+def test_escape_sequences_can_be_read_and_what_python_prints_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden = ("C", "Zl", "Zp")
     assert not [c for c in map(chr, range(0x110000)) if c.isprintable() and unicodedata.category(c).startswith(hidden)]
-
-
-def test_escape_sequences_can_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert plain.printable("a\x1b[2Jb\x9b\u202e") == r"a\x1b[2Jb\x9b\u202e"
     assert plain.printable("a\nb\tc\r", lines=True) == "a\nb\tc\\r"
     monkeypatch.setattr(unicodedata, "category", lambda character: pytest.fail(repr(character)))

@@ -9,8 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import pytest
 
 from sapo_edge.pool.marks import text_mark
 from sapo_edge.pool.pool import Pool, PoolLimits, PoolOutcome
@@ -169,24 +168,19 @@ def test_normalizing_hostile_text_takes_little_time() -> None:
     assert len({text_mark(make_rollout(texts=[text])) for text in texts}) == 1
 
 
-def test_many_authors_of_one_network_do_not_push_out_the_others() -> None:
-    pool = Pool("me", PoolLimits(rollouts=20))
-    for number in range(5):
-        pool.add(make_rollout(f"honest {number}"), "9.9.9.0/24")
-    for number in range(200):
-        pool.add(make_rollout(f"key {number}"), "8.8.8.0/24")
-    networks = Counter(pool.neighbourhood(rollout) for rollout in pool.candidates())
-    assert networks == {"9.9.9.0/24": 5, "8.8.8.0/24": 15}
-
-
-def test_few_large_rollouts_of_one_network_do_not_push_out_many_small_ones() -> None:
-    pool = Pool("me", PoolLimits(bytes=20_000, author_share=1.0))
-    for number in range(20):
+@pytest.mark.parametrize(("limits", "honest", "text", "held"), [
+    (PoolLimits(rollouts=20), 5, "x", 15), (PoolLimits(bytes=20_000, author_share=1.0), 20, "x" * 5000, 3),
+], ids=["many", "few large ones"])  # fmt: skip
+def test_many_authors_of_one_network_do_not_push_out_the_others(
+    limits: PoolLimits, honest: int, text: str, held: int
+) -> None:
+    pool = Pool("me", limits)
+    for number in range(honest):
         pool.add(make_rollout("honest", number), "9.9.9.0/24")
-    for number in range(20):
-        pool.add(make_rollout(f"key {number}", texts=["x" * 5000]), "8.8.8.0/24")
+    for number in range(200):
+        pool.add(make_rollout(f"key {number}", texts=[text]), "8.8.8.0/24")
     networks = Counter(pool.neighbourhood(rollout) for rollout in pool.candidates())
-    assert networks == {"9.9.9.0/24": 20, "8.8.8.0/24": 3}
+    assert networks == {"9.9.9.0/24": honest, "8.8.8.0/24": held}
 
 
 def test_the_swarm_may_add_while_a_round_samples() -> None:
@@ -203,12 +197,3 @@ def test_the_swarm_may_add_while_a_round_samples() -> None:
     held = pool.candidates()
     assert len(held) == len(pool) <= 50 and pool.bytes == sum(rollout.size_bytes() for rollout in held)
     assert sum(pool.counts.values()) == 800
-
-
-@given(st.permutations(range(12)))
-@settings(max_examples=20, deadline=None)
-def test_within_the_bounds_the_order_of_arrival_changes_nothing(order: list[int]) -> None:
-    pool = Pool("me", PoolLimits(rollouts=12, author_share=0.5))
-    for number in order:
-        assert pool.add(make_rollout("abc"[number % 3], number), f"9.9.{number % 2}.0/24") is PoolOutcome.ADDED
-    assert {rollout.sequence for rollout in pool.candidates()} == set(range(12)) and pool.authors() == 3

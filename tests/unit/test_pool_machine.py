@@ -6,8 +6,9 @@ import itertools
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -104,7 +105,8 @@ class Model:
     def use(self, rollout: Rollout) -> None:
         is_held = rollout.id in [entry.rollout.id for entry in self.held]
         is_known = is_held or (rollout.id in self.removed and rollout.id not in self.textless)
-        for key in (identity, task, *([text] if is_known else [])):
+        keys: list[Callable[[Rollout], Hashable]] = [attrgetter("id"), task, *([text] if is_known else [])]
+        for key in keys:
             for entry in [entry for entry in self.held if key(entry.rollout) == key(rollout)]:
                 self.drop(entry)
         self.tasks = remembered(self.tasks, task(rollout))
@@ -114,10 +116,6 @@ class Model:
 
 def total(entries: list[Entry]) -> int:
     return sum(entry.rollout.size_bytes() for entry in entries)
-
-
-def identity(rollout: Rollout) -> Hashable:
-    return rollout.id
 
 
 def task(rollout: Rollout) -> Hashable:

@@ -22,12 +22,6 @@ def after(*lengths: float, others: float, budget: int = 64) -> Room:
     return room
 
 
-@pytest.mark.parametrize("others", [0, 1, 15, FEW])
-def test_a_small_swarm_has_no_limit(others: int) -> None:
-    room = after(60.0, others=others)
-    assert room.author == room.newcomers == math.inf
-
-
 @fails_without("room.py", "if others <= FEW:", "if True:")
 @given(st.floats(0.5, 5000), st.floats(FEW + 0.1, 1e6), st.integers(1, 10_000))
 def test_all_authors_together_get_so_many_budgets_in_a_round_whatever_their_number(
@@ -45,7 +39,7 @@ def test_a_pause_narrows_nothing_and_slower_rounds_do_in_time() -> None:
     assert after(60.0, *[600.0] * ROUNDS, others=100.0).author == pytest.approx(usual.author / 10)
     clock = Clock()
     room = Room(clock)
-    for others in (1000.0, 3.0):
+    for others in (1000.0, FEW):
         clock.now += 60.0
         room.update(64, others)
-    assert room.author == math.inf
+    assert room.author == room.newcomers == math.inf, "a small swarm has no limit"

@@ -85,8 +85,8 @@ def test_authors_are_estimated_from_a_sample(authors: int, seconds: int) -> None
     assert heard.estimate(float(seconds)) == pytest.approx(authors, rel=0.15)
 
 
-@given(st.integers(1, 20), st.integers(1, 3000))
-@settings(max_examples=8)
+@given(st.integers(1, 20), st.integers(1, 2000))
+@settings(max_examples=5)
 def test_fresh_keys_do_not_make_a_new_node_believe_in_a_large_swarm(members: int, keys: int) -> None:
     heard = Authors(3600.0)
     for minute in range(25):
@@ -152,7 +152,7 @@ def test_keys_that_send_once_silence_nobody(members: int, keys: int) -> None:
     "pool/authors.py", "_typical([sender for sender in senders if sender.known] or senders)", "_typical(senders)"
 )
 @fails_without("pool/authors.py", "if known and new:")
-@pytest.mark.parametrize("members", [100, 1000])
+@pytest.mark.parametrize("members", [100, 500])
 def test_a_crowd_that_sends_what_a_node_accepts_of_newcomers_does_not_silence_a_large_swarm(members: int) -> None:
     """Each round 45 keys that are used once: what a node accepts of newcomers in the simulation of a crowd."""
     before, after = share_after(members, 45 * 60, hours=3)
@@ -160,10 +160,9 @@ def test_a_crowd_that_sends_what_a_node_accepts_of_newcomers_does_not_silence_a_
 
 
 def test_a_crowd_that_sends_more_than_all_members_takes_hours_to_silence_them() -> None:
-    for hours in (1, 2):
-        before, after = share_after(20, 6000, hours=hours)
-        assert before == pytest.approx(BUDGET / 20, rel=0.1)
-        assert 1.5 * after >= BUDGET / (SMALL_SWARM * STEP ** (2 * hours - 1))
+    before, after = share_after(20, 6000, hours=2)
+    assert before == pytest.approx(BUDGET / 20, rel=0.1)
+    assert 1.5 * after >= BUDGET / (SMALL_SWARM * STEP**3)
 
 
 @given(st.lists(st.integers(8, 256), min_size=4, max_size=60), st.integers(0, 4000))
@@ -179,19 +178,16 @@ def test_new_keys_add_a_part_of_the_known_authors_however_many_there_are(counts:
         assert alone <= crowded * 1.001
 
 
-def test_what_is_remembered_of_authors_is_bounded_and_known_ones_stay() -> None:
+def test_what_is_remembered_of_authors_is_bounded_and_known_ones_stay_also_after_a_restart(tmp_path: Path) -> None:
     heard = Authors(float(HOUR))
-    for author in range(20):
-        heard.hear(f"member {author}", 0.0)
+    for number in range(20):
+        heard.hear(f"member {number}", 0.0)
     for key in range(3 * MAX_AUTHORS):
         heard.hear(f"key {key}", 1900.0)
-    for author in range(20):
-        heard.hear(f"member {author}", 1900.0)
+    for number in range(20):
+        heard.hear(f"member {number}", 1900.0)
     assert sum(sender.known for sender in heard.senders()) == 20
     assert len(heard.senders()) <= 2 * MAX_AUTHORS
-
-
-def test_the_pool_counts_authors_and_knows_them_after_a_restart(tmp_path: Path) -> None:
     pool = Pool("me")
     for author in ("a", "b", "c", "me"):
         for sequence in (1, 2, 3, 3):
@@ -231,7 +227,7 @@ def published_by(lengths: list[int], moments: int, seconds: float = 1.0) -> list
     return published
 
 
-@pytest.mark.parametrize("nodes", [20, 90])
+@pytest.mark.parametrize("nodes", [20, 60])
 def test_a_swarm_whose_nodes_all_adapt_at_once_settles_at_the_budget(nodes: int) -> None:
     # After `SEPARATE` seconds authors are known, here after ten rounds.
     published = [sum(counts) for counts in published_by([1] * nodes, 60, 30.0)]

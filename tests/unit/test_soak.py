@@ -65,14 +65,11 @@ def test_a_leak_of_some_megabytes_an_hour_shows(leak: float, decision: str) -> N
     assert decision in tables(run)
 
 
-def test_what_noise_hides_and_few_samples_decide_nothing() -> None:
+def test_noise_and_few_samples_decide_nothing_and_the_standard_error_covers_noise_that_wanders() -> None:
     assert soaked(leak=1.0, noise=3.0).growth("uss", 1e6).decision == "undecided"
     assert fit([0.0, 10.0], [1.0, 2.0]) is None
     assert together([]) is None and decide(None, 0, 1.0) == "undecided"
     assert together([Slope(2.0, 0.5)]) == Slope(2.0, 0.5)
-
-
-def test_the_standard_error_covers_noise_that_wanders() -> None:
     # A line through 180 samples of which each resembles the one before: least squares alone would be too sure.
     generator = np.random.default_rng(5)
     seconds = np.arange(0, HOUR / 2, EVERY)
@@ -183,23 +180,16 @@ def make_home(path: Path, rounds: list[int], heard: str, arrived: float, events:
     return Identity(read_or_create_secret(paths.identity)).peer_id
 
 
-def test_an_account_is_read_from_a_home(tmp_path: Path) -> None:
-    make_home(tmp_path / "n1", [1, 2, 4], "late", 500.0, [])
-    (tmp_path / "n1" / "stderr").write_text("fine\nTraceback (most recent call last):\n  File\n")
-    found = read_account(tmp_path / "n1", [])
-    assert found.rounds == [1, 2, 4] and found.sequences == [1, 2, 4]
-    assert {round: counted for round, (counted, _) in found.kept.items()} == {1: 1, 2: 1, 4: 1}
-    assert found.heard == {"other": 104.0, "late": 500.0}
-    assert found.faults == ["stderr: Traceback (most recent call last):"]
-    assert found.checkpoint is None
-    assert "n1: the journal lacks rounds [3]" in found.problems()
-
-
-def test_homes_are_checked_with_what_the_records_tell_of_their_lives(tmp_path: Path) -> None:
+def test_homes_are_read_and_checked_with_what_the_records_tell_of_their_lives(tmp_path: Path) -> None:
     started = [{"event": "node_started", "round": 0, "time": 1001.0}]
     first = make_home(tmp_path / "n1", [], "nobody", 0.0, started)
-    make_home(tmp_path / "n2", [], first, 3900.0, started)
+    make_home(tmp_path / "n2", [1, 2, 4], first, 3900.0, started)
     make_home(tmp_path / "n3", [], first, 0.0, started)
+    (tmp_path / "n2" / "stderr").write_text("fine\nTraceback (most recent call last):\n  File\n")
+    account = read_account(tmp_path / "n2", [])
+    assert account.rounds == account.sequences == [1, 2, 4] and account.checkpoint is None
+    assert {round: counted for round, (counted, _) in account.kept.items()} == {1: 1, 2: 1, 4: 1}
+    assert account.heard == {"other": 104.0, first: 3900.0}
     records = Records(tmp_path)
     lines: list[tuple[str, dict[str, Any]]] = [
         ("begun", {"time": 1000.0}),
@@ -216,7 +206,12 @@ def test_homes_are_checked_with_what_the_records_tell_of_their_lives(tmp_path: P
     check(tmp_path, lambda kind, **fields: found.update({f"{kind} {fields.get('seat', '')}": fields["problems"]}))
     assert found == {
         "account n1": [],
-        "account n2": ["n2: life 1 ended with 1 after signal 0"],
+        "account n2": [
+            "n2: life 1 ended with 1 after signal 0",
+            "n2: the journal lacks rounds [3]",
+            "n2: the newest checkpoint is of round None, and the newest round 4",
+            "n2: stderr: Traceback (most recent call last):",
+        ],
         "account n3": [],
         "arrivals ": ["n1 did not hear n2", "n1 heard nobody at the end"],
     }

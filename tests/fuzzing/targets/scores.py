@@ -93,12 +93,16 @@ def value_of(name: str, option: str) -> Any:
 def check_seeds() -> list[bytes]:
     """A question of each check, and expressions that take other engines exponential time."""
     questions = {
-        "exact": ("x\0Two  Words\0two words", "\0a\0b"),
-        "number": ("0.5\0" + "1,000.25\0" + "1e3", "1e12\0" + "9" * 40 + "e999\0-.5e-999", "nan\0" + "1\0" + "1"),
+        "exact": ("x\0Two  Words\0two words", "\0a\0b", "x\0a\0" + "\u0130" * 2048),
+        "number": (
+            "0.5\0" + "1,000.25\0" + "1e3", "1e12\0" + "9" * 40 + "e999\0-.5e-999", "nan\0" + "1\0" + "1",
+            "0\0" + "1\0" + "9" * 4096,
+        ),
         "choice": ("A|B|(C)\0b\0 (B). ", "a|A\0a\0a"),
-        "set": ("\0a, b,a\0B,A", "\0,\0,,,"),
+        "set": ("\0a, b,a\0B,A", "\0,\0,,,", "\0a\0" + "1," * 2048),
         "regex": (
-            "(a+)+b\0x\0" + "a" * 400, "[0-9]{1,3}(\\.\\d+)?\0x\0" + "12.5", "(((a{9}){9}){9}){9}\0x\0a", "(\0x\0x",
+            "(a+)+b\0x\0" + "a" * 4096, "[0-9]{1,3}(\\.\\d+)?\0x\0" + "12.5", "(((a{9}){9}){9}){9}\0x\0a", "(\0x\0x",
+            "[ab]*a[ab]{200}\0x\0" + "ab" * 2048,
         ),
         "json": ('0.5\0{"a": {"b": [1, "C"]}}\0{"a": {"b": [1.2, "c "]}}', "0\0{}\0" + '{"a":' * 300),
         "calls": ('\0{"name": "f", "arguments": {"x": 1}}\0{"function": {"name": "f", "arguments": "{\\"x\\": 1}"}}',),

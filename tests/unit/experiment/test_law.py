@@ -35,21 +35,15 @@ def test_the_numbers_of_a_law_are_found_within_their_intervals(limit: float, gai
     assert law.saturates == pytest.approx({0.7: 900, 0.5: 13, 0.6: 1}[limit], rel=0.2)
 
 
-def test_three_sizes_give_no_law_and_a_slow_one_no_size_that_is_enough() -> None:
+def test_three_sizes_give_no_law_a_slow_one_no_size_that_is_enough_and_a_flat_one_is_not_told() -> None:
     assert fit(rows(0.7, 0.3, 0.5)[:3]) is None
+    flat = [Size(members, (0.68 + 0.01 * (-1) ** number,), 10.0, 5.0, 0.0) for number, members in enumerate(SIZES)]
+    law = fit(flat)
+    assert law is not None and not law.is_told_apart
+    assert "size makes no difference that can be told apart" in law_text({"honest": flat})
     slow = fit(rows(0.9, 0.5, 0.1, noise=1e-6))
     assert slow is not None and slow.saturates is None
     assert replace(slow, exponent=(0.001, 0.0, 0.1)).saturates is None
-
-
-def test_the_plan_has_a_quarter_of_liars_and_asks_few() -> None:
-    plan = SCALES[LAW]()
-    assert [setting.nodes for setting in plan.settings] == list(SIZES)
-    for setting in plan.settings:
-        arms = 1 if setting.nodes < 4 else 5 if setting.nodes == 16 else 4
-        assert (setting.asked, len(setting.arms)) == (16, arms)
-        assert all(arm.hostile in (0, setting.nodes // 4) for arm in setting.arms)
-        assert [arm.name for arm in setting.arms if not arm.training.share] == ["speeds, alone"] * (setting.nodes == 16)
 
 
 def test_the_report_has_a_line_for_each_size_a_law_and_a_plot(tmp_path: Path) -> None:
@@ -72,13 +66,6 @@ def test_the_report_has_a_line_for_each_size_a_law_and_a_plot(tmp_path: Path) ->
     text = paths["summary.txt"].read_text()
     assert re.search(r"   16 members  test 0\.\d+  goal: \d+ rounds", text)
     assert "limit - gain * members ** -exponent: limit 0." in text
-
-
-def test_where_size_makes_no_difference_no_law_is_told() -> None:
-    flat = [Size(members, (0.68 + 0.01 * (-1) ** number,), 10.0, 5.0, 0.0) for number, members in enumerate(SIZES)]
-    law = fit(flat)
-    assert law is not None and not law.is_told_apart
-    assert "size makes no difference that can be told apart" in law_text({"honest": flat})
 
 
 def test_each_arm_is_in_the_plot_however_many_there_are() -> None:

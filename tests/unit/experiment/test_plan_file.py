@@ -57,13 +57,10 @@ def test_what_a_plan_leaves_out_is_the_scales_or_of_the_embedded_model(tmp_path:
     assert plan.settings == (Setting("mine", "Mine", (Arm("8/0", "alone"),), "8/0"),)
 
 
-def test_a_plan_changes_single_numbers_of_learning(tmp_path: Path) -> None:
+def test_a_plan_changes_single_numbers_of_learning_and_of_an_arms_training(tmp_path: Path) -> None:
     plan = read(tmp_path, f'scale = "tiny"\nthreads = 2\n{SETTING}\n[learning]\nrank = 4\nalpha = 8\n')
     assert plan.learning == replace(tiny().learning, rank=4, alpha=8.0) != Learning()
     assert plan.threads == 2
-
-
-def test_an_arms_numbers_reach_training(tmp_path: Path) -> None:
     text = with_arm(
         'own = 2, external = 6, strategy = "uniform", rule = { bounded = false, slack = 1 }, keeps = 5,'
         ' origin = "frozen", frozen = 2, rounds = 1'
@@ -79,12 +76,10 @@ WRONG = {
     "seeds = 5": "has no settings",
     "settings = 3": "settings is not a list",
     'scale = "huge"\n' + SETTING: "there is no scale 'huge'; choose one of tiny, law, embedded, paper",
-    'scale = ""\n' + SETTING: "there is no scale ''; choose one of",
     "scale = 3\n" + SETTING: "scale is not text",
     "seed = 3\n" + SETTING: "there is no seed; did you mean seeds?",
     "seeds = 0\n" + SETTING: "seeds is not positive",
     "seeds = 1001\n" + SETTING: "seeds is more than 1000",
-    "seeds = true\n" + SETTING: "seeds is not a whole number",
     "learning = 3\n" + SETTING: "learning is not a table",
     SETTING + "[learning]\nlearning_rate = nan": "learning: learning_rate is negative or not finite",
     SETTING + "[learning]\nrank = 0": "learning: rank is not positive",
@@ -92,12 +87,9 @@ WRONG = {
     SETTING + SETTING: "two settings have one name",
     with_setting(every="0"): "settings 1: every is not positive",
     with_setting(rounds="1000001"): "settings 1: rounds is more than 1000000",
-    with_setting(rounds="2.5"): "settings 1: rounds is not a whole number",
     with_setting(specialised="1"): "settings 1: specialised is not true or false",
     with_setting(models="[]"): "settings 1: setting mine has no models",
-    with_setting(models="[3]"): "settings 1, models 1: models is not text",
     with_setting(baseline='"4/4"'): "setting mine has no arm 4/4, its baseline",
-    with_setting(arms="[]"): "setting mine has no arm 8/0, its baseline",
     with_setting(arms='[{ title = "alone" }]'): "settings 1, arms 1: name is missing",
     with_setting(arms='[{ name = "8/0", title = "a" }, { name = "8/0", title = "b" }]'): "two arms of one name",
     with_arm("training = 3"): "arms 1: there is no training",
@@ -143,12 +135,9 @@ def test_titles_and_other_arms_do_not_change_a_swarm_and_numbers_do() -> None:
         assert swarm_digest(other, arm) != digest
     for change in ({"own": 5}, {"strategy": "uniform"}, {"rule": ExternalRule(slack=0.1)}):
         assert swarm_digest(setting, replace(arm, training=replace(arm.training, **change))) != digest
-
-
-def test_rules_for_external_rollouts_do_not_change_who_takes_none() -> None:
-    setting = embedded().settings[0]
+    # Rules for rollouts of others don't change who takes none.
     alone = setting.arm("8/0")
-    other = replace(alone, training=Training(strategy="uniform", rule=ExternalRule(slack=1.0), keeps=3))
-    assert swarm_digest(setting, other) == swarm_digest(setting, alone)
+    ruled = replace(alone, training=Training(strategy="uniform", rule=ExternalRule(slack=1.0), keeps=3))
+    assert swarm_digest(setting, ruled) == swarm_digest(setting, alone)
     for training in (Training(answers=4), Training(supervised=2)):
         assert swarm_digest(setting, replace(alone, training=training)) != swarm_digest(setting, alone)

@@ -48,13 +48,10 @@ def test_rows_of_long_labels_are_apart() -> None:
     assert min(gaps) > 4, "pixels, where a line has 11"
 
 
-def test_a_number_stays_beside_its_unit() -> None:
+def test_a_number_stays_beside_its_unit_and_what_a_curve_is_stands_in_a_line_of_its_own() -> None:
     arm = Arm("flood 10 %", "flood, 10 % hostile")
     for width in range(6, 40):
         assert plots._label(arm, width).count(f"10{NO_BREAK}%") == 2
-
-
-def test_what_a_curve_is_stands_in_a_line_of_its_own() -> None:
     assert plots._subtitle(result_of(*HOSTILE.arms[:1])).splitlines()[-1] == "mean and 95 % band of 1 swarms"
 
 

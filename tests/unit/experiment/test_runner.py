@@ -200,19 +200,14 @@ def test_what_changed_under_its_name_is_refused(plan: Plan, tmp_path: Path, name
         run(plan, tmp_path / "results")
 
 
-def test_a_file_in_place_of_the_directory_is_named(plan: Plan, tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_directory_and_a_model_that_the_scale_tiny_does_not_have_are_named(
+    plan: Plan, tmp_path: Path
+) -> None:
     (tmp_path / "results").touch()
     with pytest.raises(StateError, match=r"results: File exists; a file is where a directory belongs: .* --to"):
         run(plan, tmp_path / "results")
-
-
-def test_a_model_that_the_plan_does_not_have_is_refused(plan: Plan, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no model hard: only the scale tiny has several"):
-        model_path(plan, "hard")
     with pytest.raises(ConfigError, match="there is no tiny model huge; choose base, mixed"):
         model_path(replace(plan, scale="tiny", model=""), "huge")
-    with pytest.raises(SapoError, match=r"there is no model file .*gone\.gguf"):
-        run(replace(plan, model=str(tmp_path / "gone.gguf")), tmp_path / "results")
 
 
 def small_scene(plan: Plan, directory: Path, said: list[str]) -> Scene:

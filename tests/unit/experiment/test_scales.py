@@ -13,6 +13,7 @@ from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.experiment.hostile import ATTACKS, KNOWN
 from sapo_edge.experiment.plan import Job
+from sapo_edge.experiment.results import Results
 from sapo_edge.experiment.runner import run_job
 from sapo_edge.experiment.scales import SCALES
 from sapo_edge.experiment.scene import Scene, training_manifest
@@ -21,9 +22,13 @@ from tests.models import SHAPES, write_model
 
 
 @pytest.mark.parametrize("name", list(SCALES))
-def test_every_arm_of_a_scale_can_be_run(name: str) -> None:
+def test_every_arm_of_a_scale_can_be_run_and_is_read_as_it_was_written(tmp_path: Path, name: str) -> None:
     plan = SCALES[name]()
     assert plan.scale == name and training_manifest(plan).tasks
+    results, again = Results(tmp_path, lambda record: None), Results(tmp_path, lambda record: None)
+    results.claim(plan)
+    again.check(plan, {})
+    assert again.plan == plan
     keys = [job.key for job in replace(plan, seeds=1).jobs]
     assert len(set(keys)) == len(keys)
     for setting in plan.settings:

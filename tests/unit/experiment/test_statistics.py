@@ -68,17 +68,10 @@ def test_a_swarm_is_measured_by_its_learning_nodes_and_costs_all_members() -> No
     assert found.seconds == 5 and found.nodes == 2 and found.members == 3
     assert found.tasks[TEST, "a"] == 1 and found.tasks[TEST, "b"] == 0.5
     assert found.tasks[measures.MEAN_REWARD, "a"] == pytest.approx(0.2)
-
-
-def test_a_swarm_without_evaluations_has_fewer_measures() -> None:
+    # Without evaluations it has fewer measures.
     found = measure(replace(record(), evaluations=()))
     assert found.values[OWN_ANSWERS] == 50 and OWN_REWARD not in found.values and TEST not in found.values
     assert not found.by_seconds and not found.by_round
-
-
-def test_pass_at_k_and_pass_at_1() -> None:
-    assert measures.accuracies("test", "1100") == {"test": 0.5}
-    assert measures.accuracies("unseen@4", "4100") == {"unseen pass@4": 0.5, "unseen pass@1 of 4": 5 / 16}
 
 
 def arms(*records: SwarmRecord) -> tuple[ArmResult, ArmResult]:
@@ -97,9 +90,10 @@ def test_differences_are_paired_by_seed() -> None:
     assert other.ratio == Estimate(1.0, None, None, 2, "the same in all 2")
 
 
-def test_no_common_seed_gives_no_difference() -> None:
+def test_no_common_seed_gives_no_difference_and_records_of_other_plans_are_left_out() -> None:
     _, other = arms(record(0), record(1, "4/4"))
     assert other.results[TEST].difference is None and other.ratio is None and other.equal_answers is None
+    assert not any(arm.swarms for arm in arms(replace(record(), setting="other"), record(0, "unknown")))
 
 
 def test_arms_are_compared_at_the_smaller_number_of_own_answers() -> None:
@@ -113,18 +107,10 @@ def test_arms_are_compared_at_the_smaller_number_of_own_answers() -> None:
     assert equal_cost([([], [(0, 0.0)])]) is None
 
 
-def test_records_of_other_plans_are_left_out() -> None:
-    result = evaluate(PLAN, [replace(record(), setting="other"), record(0, "unknown")])
-    assert [len(arm.swarms) for arm in result[0].arms] == [0, 0]
-
-
-def test_reading_a_curve() -> None:
+def test_a_curve_is_read_between_its_points_and_a_quarter_at_each_end_is_dropped_of_a_mean() -> None:
     curve = [(0.0, 0.1), (10.0, 0.3), (10.0, 0.5), (20.0, 0.7)]
     assert [at(curve, x) for x in (-1, 0, 5, 10, 15, 20, 99)] == pytest.approx([0.1, 0.1, 0.2, 0.5, 0.6, 0.7, 0.7])
     assert measures.moving_average([(1, 1.0), (2, 3.0), (3, 5.0)], 2) == [(1, 1.0), (2, 2.0), (3, 4.0)]
-
-
-def test_interquartile_mean_drops_a_quarter_at_each_end() -> None:
     assert interquartile_mean([100, 2, 3, -50]) == 2.5
     assert interquartile_mean([0, 1, 2, 3, 4, 5, 6, 7, 8, 999]) == pytest.approx(4.5)
     assert interquartile_mean([1, 2, 6]) == 3
@@ -163,13 +149,13 @@ def test_verdicts_come_from_the_interval(low: float | None, high: float | None, 
 
 def test_intervals_of_ten_swarms_contain_the_truth_about_as_often_as_the_report_says() -> None:
     numbers = random.Random(1)
-    trials = 300
+    trials = 150
     inside = 0
     for _ in range(trials):
         estimate = interval([numbers.gauss(0.05, 0.03) for _ in range(10)])
         assert estimate.low is not None and estimate.high is not None
         inside += estimate.low <= 0.05 <= estimate.high
-    # 0.90 to 0.91 expected; the standard error is 0.017.
+    # 0.90 to 0.91 expected; the standard error is 0.024.
     assert 0.86 <= inside / trials <= 0.96
 
 

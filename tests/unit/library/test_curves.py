@@ -8,9 +8,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from unittest import mock
-from unittest.mock import Mock
+from unittest.mock import DEFAULT, Mock
 
 import pytest
 
@@ -49,26 +48,22 @@ def test_each_event_with_figures_gives_them_and_the_others_nothing(monkeypatch: 
     assert {name: "sends" in describe_curves(name) for name in CURVES} == dict.fromkeys(CURVES, False) | {"wandb": True}
 
 
-@pytest.mark.parametrize(
-    ("library", "environment", "place"),
-    [
-        ("", {"WANDB_API_KEY": "x"}, ""),
-        ("tensorboard", {}, ""),
-        ("wandb", {}, "wandb.ai"),
-        ("wandb", {"WANDB_MODE": "offline"}, ""),
-        ("wandb", {"WANDB_BASE_URL": "https://me:secret@own.example/path"}, "own.example"),
-        ("trackio", {}, ""),
-        ("trackio", {"TRACKIO_SPACE_ID": "me/curves"}, "the Space me/curves of the Hugging Face hub"),
-        ("trackio", {"TRACKIO_SERVER_URL": "https://own.example/?write_token=secret"}, "own.example"),
-        ("mlflow", {}, ""),
-        ("mlflow", {"MLFLOW_TRACKING_URI": "sqlite:////data/mlflow.db"}, ""),
-        ("mlflow", {"MLFLOW_TRACKING_URI": "http://me:secret@own.example:5000"}, "own.example"),
-        ("mlflow", {"MLFLOW_TRACKING_URI": "databricks"}, "databricks"),
-        ("mlflow", {"MLFLOW_TRACKING_URI": "mlruns"}, ""),
-        ("mlflow", {"MLFLOW_TRACKING_URI": "http://me:secret@[::1:5000"}, "http"),
-        ("trackio", {"MLFLOW_TRACKING_URI": "http://own.example"}, ""),
-    ],
-)
+@pytest.mark.parametrize(("library", "environment", "place"), [
+    ("", {"WANDB_API_KEY": "x"}, ""),
+    ("wandb", {}, "wandb.ai"),
+    ("wandb", {"WANDB_MODE": "offline"}, ""),
+    ("wandb", {"WANDB_BASE_URL": "https://me:secret@own.example/path"}, "own.example"),
+    ("trackio", {}, ""),
+    ("trackio", {"TRACKIO_SPACE_ID": "me/curves"}, "the Space me/curves of the Hugging Face hub"),
+    ("trackio", {"TRACKIO_SERVER_URL": "https://own.example/?write_token=secret"}, "own.example"),
+    ("mlflow", {}, ""),
+    ("mlflow", {"MLFLOW_TRACKING_URI": "sqlite:////data/mlflow.db"}, ""),
+    ("mlflow", {"MLFLOW_TRACKING_URI": "http://me:secret@own.example:5000"}, "own.example"),
+    ("mlflow", {"MLFLOW_TRACKING_URI": "databricks"}, "databricks"),
+    ("mlflow", {"MLFLOW_TRACKING_URI": "mlruns"}, ""),
+    ("mlflow", {"MLFLOW_TRACKING_URI": "http://me:secret@[::1:5000"}, "http"),
+    ("trackio", {"MLFLOW_TRACKING_URI": "http://own.example"}, ""),
+])  # fmt: skip
 def test_where_figures_go_is_told_without_passwords(library: str, environment: dict[str, str], place: str) -> None:
     with mock.patch.dict(os.environ, environment, clear=True):
         assert goes_to(library) == place
@@ -102,72 +97,46 @@ def test_tensorboard_reads_what_is_written(tmp_path: Path) -> None:
     assert read == pytest.approx(expected, rel=1e-6) and not warnings
 
 
-FAKE = """
-calls = []
-
-class Run:
-    def __getattr__(self, name):
-        return lambda *arguments, **options: calls.append((name, arguments, options))
-
-def init(**options):
-    print("a greeting")
-    calls.append(("init", (), options))
-    return Run()
-
-def Settings(**options):
-    return options
-
-def finish():
-    calls.append(("finish", (), {}))
-
-def login(prompt):
-    return LOGGED_IN
-
-LOGGED_IN = True
-"""
-
-
 @pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Any:
-    """A module that stands for a library and keeps what it is told."""
-    (tmp_path / "modules").mkdir()
-    (tmp_path / "modules" / f"{request.param}.py").write_text(FAKE)
-    monkeypatch.syspath_prepend(tmp_path / "modules")
-    monkeypatch.delitem(sys.modules, request.param, raising=False)
-    module = __import__(request.param)
-    yield module
-    sys.modules.pop(request.param)
+def module(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Stands for a library and keeps what it is told."""
+    module = Mock()
+    monkeypatch.setattr(curves, "find_spec", lambda _name: module)
+    monkeypatch.setattr(curves, "import_module", lambda _name: module)
+    return module
 
 
-@pytest.mark.parametrize("fake", ["trackio"], indirect=True)
 def test_trackio_gets_figures_by_round_and_nothing_of_the_machine(
-    fake: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    module: Mock, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    module.init.side_effect = lambda **_: sys.stdout.write("a greeting") and DEFAULT
     opened = open_curves("trackio", tmp_path, "starter-first", pytest.fail)
     opened(ROUND)
     opened.close()
-    (_, _, options), (log, (figures,), where), (finish, _, _) = fake.calls
-    assert (options["project"], options["name"], options["resume"]) == ("sapo-edge", "starter-first", "allow")
-    assert not options["auto_log_cpu"] and not options["auto_log_gpu"]
-    assert (log, where, finish) == ("log", {"step": 3}, "finish") and figures == figures_of(ROUND)[0]
+    options = {"project": "sapo-edge", "name": "starter-first", "resume": "allow", "embed": False}
+    module.init.assert_called_once_with(**options, auto_log_gpu=False, auto_log_cpu=False)
+    module.init.return_value.log.assert_called_once_with(figures_of(ROUND)[0], step=3)
+    module.finish.assert_called_once_with()
     output = capsys.readouterr()
     assert output.out == "" and "a greeting" in output.err, "stdout is for data"
 
 
-@pytest.mark.parametrize("fake", ["wandb"], indirect=True)
-def test_wandb_gets_figures_but_nothing_of_the_host(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_gets_figures_but_nothing_of_the_host(
+    module: Mock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     opened = open_curves("wandb", tmp_path, "starter-first", pytest.fail)
     opened(HELD_OUT)
     opened.close()
-    (_, _, options), (define, metric, by), (log, (figures,), _), (finish, _, _) = fake.calls
-    assert options["reinit"] == "create_new", "a run of the caller's own is neither used nor ended"
-    settings = options["settings"]
+    assert module.init.call_args.kwargs["reinit"] == "create_new", "a caller's own run is neither used nor ended"
+    settings = module.Settings.call_args.kwargs
     assert (settings["console"], settings["host"]) == ("off", "")
     assert all(settings[name] for name in ("disable_git", "disable_code", "x_disable_stats", "x_disable_meta"))
     assert not settings["save_code"] and not settings["x_save_requirements"]
-    assert (define, metric, by) == ("define_metric", ("*",), {"step_metric": "round"})
-    assert (log, finish, figures) == ("log", "finish", {**figures_of(HELD_OUT)[0], "round": 3})
-    fake.LOGGED_IN = False
+    run = module.init.return_value
+    run.define_metric.assert_called_once_with("*", step_metric="round")
+    run.log.assert_called_once_with({**figures_of(HELD_OUT)[0], "round": 3})
+    run.finish.assert_called_once_with()
+    module.login.return_value = False
     monkeypatch.delenv("WANDB_MODE", raising=False)
     with pytest.raises(StateError, match="nobody is logged in; log in with: wandb login"):
         open_curves("wandb", tmp_path, "starter-first", pytest.fail)

@@ -60,13 +60,8 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def said() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def environment(said: list[str]) -> Iterator[Environment]:
-    with closing(Environment(code_of("words", {"count": "3", "kind": "a b"}), said.append)) as environment:
+def environment() -> Iterator[Environment]:
+    with closing(Environment(code_of("words", {"count": "3", "kind": "a b"}), print)) as environment:
         yield environment
 
 
@@ -90,13 +85,14 @@ def test_rows_may_be_left_and_a_process_that_ends_before_the_last_is_an_error(en
 
 
 def test_an_answer_on_which_it_hangs_or_ends_is_wrong_and_said_and_the_next_one_is_judged(
-    environment: Environment, said: list[str]
+    environment: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for lost, text in enumerate(("hang", "end"), start=1):
         assert environment("q", "", text) == 0.0 and environment.lost == lost
         assert environment("q", "", "right") == 1.0
-    assert "took more than 0 s on an answer, which counts as wrong (1 so far)" in said[0]
-    assert "ended, or took too much memory, on an answer, which counts as wrong (2 so far)" in said[1]
+    hung, ended = capsys.readouterr().out.splitlines()
+    assert "took more than 0 s on an answer, which counts as wrong (1 so far)" in hung
+    assert "ended, or took too much memory, on an answer, which counts as wrong (2 so far)" in ended
 
 
 def test_an_environment_that_always_ends_or_fails_is_an_error(environment: Environment) -> None:
@@ -117,15 +113,12 @@ def test_it_inherits_no_open_file(environment: Environment, tmp_path: Path) -> N
         assert other("q", "", "files") == 0.0
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "message"),
-    [
-        ("refused", ConfigError, r"the environment refused for a \\x1b\[2Jreason; only environments with one turn"),
-        ("failed", DataError, r"can't be loaded: for a \\x1b\[2Jreason; check its name"),
-        ("gone", DataError, "the environment gone ended; try it by itself"),
-        ("silent", DataError, "took more than 1 s to load"),
-    ],
-)
+@pytest.mark.parametrize(("name", "kind", "message"), [
+    ("refused", ConfigError, r"the environment refused for a \\x1b\[2Jreason; only environments with one turn"),
+    ("failed", DataError, r"can't be loaded: for a \\x1b\[2Jreason; check its name"),
+    ("gone", DataError, "the environment gone ended; try it by itself"),
+    ("silent", DataError, "took more than 1 s to load"),
+])  # fmt: skip
 def test_one_that_can_not_be_used_says_why(
     name: str, kind: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,26 +162,30 @@ def test_a_check_is_a_function_and_what_it_raises_comes_back(train: Train, tmp_p
         train(home=tmp_path / "broken", check=broken, rounds=1)
 
 
-def test_what_a_callback_raises_ends_the_run_in_order(train: Train, tmp_path: Path) -> None:
+def test_a_home_has_one_node_and_what_a_callback_raises_ends_the_run_in_order(train: Train, tmp_path: Path) -> None:
+    def again(_: sapo.RoundFinished) -> None:
+        with pytest.raises(sapo.SapoError, match="another node"):
+            train(rounds=1)
+        raise LookupError("enough")
+
     with pytest.raises(LookupError, match="enough"):
-        train(rounds=5, on_round=Mock(side_effect=LookupError("enough")))
+        train(rounds=5, on_round=again)
     run = sapo.open_run(home=tmp_path, check=by_length)
     assert len(run.rounds) == 1 and run.adapter is not None
 
 
-def test_ctrl_c_saves_the_round_and_raises_keyboard_interrupt(train: Train, tmp_path: Path) -> None:
+def test_ctrl_c_saves_the_round_and_while_the_model_loads_ends_the_call_at_once(
+    train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         train(rounds=50, on_round=lambda _: os.kill(os.getpid(), signal.SIGINT))
     assert signal.getsignal(signal.SIGINT) is before
     run = sapo.open_run(home=tmp_path, check=by_length)
     assert 1 <= len(run.rounds) < 50 and run.adapter is not None
-
-
-def test_ctrl_c_while_the_model_loads_ends_the_call_at_once(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Workspace, "open_policy", lambda *_, **__: os.kill(os.getpid(), signal.SIGINT))
     with handling([signal.SIGINT], signal.default_int_handler), pytest.raises(KeyboardInterrupt):
-        train()
+        train(rounds=60)
 
 
 def test_events_of_other_threads_are_told_in_this_one_which_they_do_not_wait_for(train: Train) -> None:
@@ -211,36 +215,23 @@ async def test_another_thread_trains_and_this_one_stops_it(train: Train) -> None
     assert threading.current_thread() is threading.main_thread()
 
 
-def test_a_home_has_one_node(train: Train) -> None:
-    def again(_: sapo.RoundFinished) -> None:
-        with pytest.raises(sapo.SapoError, match="another node"):
-            train(rounds=1)
-
-    train(rounds=1, on_round=(told := Mock(side_effect=again)))
-    told.assert_called_once()
-
-
 @fails_without("library/python.py", 'if "network" in settings:')
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"rounds": 0}, "give 1 or more"),
-        ({"onw": 3}, "own"),
-        ({"tasks": "statrer"}, "starter"),
-        ({"tasks": [{"question": "?", "answer": {1, 2}}]}, "row 1"),
-        ({"tasks": [{"question": "?", "answer": float("nan")}]}, "row 1 has a value that is no JSON"),
-        ({"tasks": {"question": ["?"]}}, "row 1 is no dictionary"),
-        ({"tasks": [{"question": "?"}], "check": None}, "^row 1: it has no answer"),
-        ({"tasks": "starter"}, "made by a generator"),
-        ({"swarm": "open"}, "leave out swarm"),
-        ({"swarm": "open", "check": None}, "agree=True"),
-        ({"swarm": "open", "check": None, "agree": True}, "have no open swarm"),
-        ({"swarm": "open", "check": None, "agree": True, "onw": 3}, "own"),
-        ({"swarm": Swarm.of(load_manifest("home")).to_line(), "check": None, "agree": True}, "trains on home, not on"),
-        ({"network": "swarm"}, "network is no argument"),
-        ({"name": "No Name"}, "small letters"),
-    ],
-)
+@pytest.mark.parametrize(("options", "message"), [
+    ({"rounds": 0}, "give 1 or more"),
+    ({"onw": 3}, "own"),
+    ({"tasks": "statrer"}, "starter"),
+    ({"tasks": [{"question": "?", "answer": {1, 2}}]}, "row 1"),
+    ({"tasks": [{"question": "?", "answer": float("nan")}]}, "row 1 has a value that is no JSON"),
+    ({"tasks": {"question": ["?"]}}, "row 1 is no dictionary"),
+    ({"tasks": [{"question": "?"}], "check": None}, "^row 1: it has no answer"),
+    ({"tasks": "starter"}, "made by a generator"),
+    ({"swarm": "open"}, "leave out swarm"),
+    ({"swarm": "open", "check": None}, "agree=True"),
+    ({"swarm": "open", "check": None, "agree": True}, "have no open swarm"),
+    ({"swarm": Swarm.of(load_manifest("home")).to_line(), "check": None, "agree": True}, "trains on home, not on"),
+    ({"network": "swarm"}, "network is no argument"),
+    ({"name": "No Name"}, "small letters"),
+])  # fmt: skip
 def test_mistakes_are_told_with_what_to_do(options: dict[str, Any], message: str, train: Train, tmp_path: Path) -> None:
     with pytest.raises(sapo.SapoError, match=message):
         train(**options)

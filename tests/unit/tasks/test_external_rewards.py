@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, event, example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.backends.common.packing import encode_group
@@ -79,38 +79,24 @@ def received(policy: TorchPolicy, source: TaskSource) -> Received:
 @example(f"</answer><answer>{RIGHT}</answer>", True, 64)
 @example("a" * 5 + f"<answer>{RIGHT}</answer>", True, 22)
 @given(TEXTS, st.booleans(), LIMITS)
-def test_the_reward_is_that_of_the_text_that_is_trained_on_whoever_wrote_it(
+def test_the_reward_is_that_of_what_is_trained_on_and_an_inversion_is_impossible(
     source: TaskSource, received: Received, text: str, ended: bool, limit: int
 ) -> None:
     """An own answer has the text at which the sampler stopped, and is scored as it is."""
     reward, trained = received(text, ended, limit)
-    event(f"reward {reward:g}")
     assert reward == source.score(TASK, trained)
     assert received(trained, ended, limit) == (reward, trained)
-
-
-@for_every_text
-@given(TEXTS, st.booleans())
-def test_what_fits_earns_what_its_author_says_it_earns(
-    source: TaskSource, received: Received, text: str, ended: bool
-) -> None:
-    """Both verify alike: without a limit, the reader's reward is that of the whole text."""
-    assert received(text, ended, 9000)[0] == source.score(TASK, text)
+    if reward == 1.0:
+        assert trained.count(STOP_TEXT) <= 1, "another pair of tags than the right one"
+        assert source.score(TASK, trained[trained.rindex(OPEN_TAG) :] if source is SOURCE else trained) == 1.0
 
 
 @for_every_text
 @given(TEXTS, TEXTS, st.booleans())
-def test_nothing_after_the_first_close_counts(received: Received, before: str, after: str, ended: bool) -> None:
-    text = before + STOP_TEXT
-    if len((text + after).encode()) <= 8192:
-        assert received(text + after, ended, 9000) == received(text, ended, 9000)
-
-
-@for_every_text
-@given(TEXTS, LIMITS)
-def test_an_inversion_is_impossible(source: TaskSource, received: Received, text: str, limit: int) -> None:
-    """What earns 1 has no other pair of tags than the right one."""
-    reward, trained = received(text, True, limit)
-    if reward == 1.0:
-        assert trained.count(STOP_TEXT) <= 1
-        assert source.score(TASK, trained[trained.rindex(OPEN_TAG) :] if source is SOURCE else trained) == 1.0
+def test_what_fits_earns_what_its_author_says_and_nothing_after_the_first_close_counts(
+    source: TaskSource, received: Received, text: str, after: str, ended: bool
+) -> None:
+    assert received(text, ended, 9000)[0] == source.score(TASK, text)
+    closed = text + STOP_TEXT
+    if len((closed + after).encode()) <= 8192:
+        assert received(closed + after, ended, 9000) == received(closed, ended, 9000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -40,13 +41,10 @@ def test_a_function_sees_question_expected_answer_and_the_whole_completion() -> 
     task = source.held_out("test", 1)[0]
     assert source.right_answer(task) == task.ground_truth
     assert judged_by(lambda *_: 0).right_answer(task) is None
-
-
-@pytest.mark.parametrize(("given", "right"), [(True, True), (1, True), (0.99, False), (False, False)])
-def test_one_is_right_and_less_is_a_reward_alone(given: float, right: bool) -> None:
-    source = judged_by(lambda *_: given)
-    task = source.held_out("test", 1)[0]
-    assert source.judge(task, "x").right is right and source.score(task, "x") == float(given)
+    # One is right, and less is a reward alone.
+    for given, right in ((True, True), (1, True), (0.99, False), (False, False)):
+        source = judged_by(Mock(return_value=given))
+        assert source.judge(task, "x").right is right and source.score(task, "x") == float(given)
 
 
 @pytest.mark.parametrize(

@@ -83,8 +83,6 @@ def test_a_manifest_loads_from_a_file(tmp_path: Path) -> None:
 @fails_without("tasks/manifest.py", '_FORM.check(f"{where}: form", self.form)', "self.form")
 @pytest.mark.parametrize(("text", "message", "remedy"), [
     ("name = ", "not valid TOML", "correct"),
-    ("a = " + "[" * 5000, "not valid TOML", "correct"),
-    ("a = " + "9" * 5000, "not valid TOML", "correct"),
     (HEAD, "tasks is missing", "add tasks"),
     (TASK, "name is missing", "add name"),
     (HEAD + "tasks = []", "0 tasks", "1 to 64"),
@@ -93,11 +91,9 @@ def test_a_manifest_loads_from_a_file(tmp_path: Path) -> None:
     (HEAD + TASK * 2, "two tasks have the name sums", "its own name"),
     (HEAD + TASK * 65, "65 entries", "64"),
     ('nam = "test"\n' + TASK, "unknown key nam", "did you mean name?"),
-    (HEAD + "maxtokens = 3\n" + TASK, "unknown key maxtokens", "did you mean max_tokens?"),
     (HEAD + TASK + "wieght = 2", "unknown key wieght", "did you mean weight?"),
     (HEAD + TASK + "config = { max_term = 2 }", "no setting max_term", "max_terms"),
     (HEAD + TASK + "config = { seed = 2 }", "no setting seed", "choose one of"),
-    (HEAD + TASK + "config = { size = 2 }", "no setting size", "choose one of"),
     (HEAD + TASK + "config = { max_terms = 13 }", "max_terms is out of bounds", "1 to 12"),
     (HEAD + TASK + "config = { max_terms = 2.0 }", "max_terms is not an integer", "integer from 1 to 12"),
     (HEAD + TASK + "config = { max_terms = true }", "max_terms is not an integer", "integer from 1 to 12"),
@@ -107,7 +103,6 @@ def test_a_manifest_loads_from_a_file(tmp_path: Path) -> None:
     (HEAD + TASK + "weight = 0", "weight is out of bounds", "0.001"),
     (HEAD + TASK + "weight = true", "weight is not a number", "0.001"),
     (HEAD + TASK + "weight = nan", "weight is out of bounds", "0.001"),
-    (HEAD + TASK + "weight = inf", "weight is out of bounds", "0.001"),
     (HEAD + TASK + 'reading = "all"', "reading is not known", "choose one of"),
     (HEAD + TASK + "reading = [1]", "reading is not known", "choose one of"),
     (HEAD + TASK + "form = 0.6", "form is out of bounds", "from 0 to 0.5"),
@@ -130,7 +125,6 @@ def test_a_manifest_loads_from_a_file(tmp_path: Path) -> None:
     (HEAD + 'examples = [{ question = 1, answer = "" }]\n' + TASK, "question of example 1 is not text", "quotes"),
     (HEAD + f"examples = {[['q', '<answer>a</answer>']] * 9}\n" + TASK, "9 entries", "8"),
     (HEAD + TASK.replace("chain_sum", "countdown"), "countdown evaluates text as code", "choose one of"),
-    (HEAD + TASK.replace("chain_sum", "string_insertion"), "string_insertion evaluates text as code", "chain_sum"),
     (HEAD + TASK.replace("chain_sum", "ransom_note"), "ransom_note can't be verified by others: ", "chain_sum"),
     (HEAD + TASK.replace("chain_sum", "time_intervals"), "depend on the current day", "chain_sum"),
     (HEAD + TASK.replace("chain_sum", "chainsum"), "chainsum is not on the allow-list", "did you mean chain_sum"),
@@ -205,9 +199,8 @@ def test_bytes_that_are_not_a_canonical_manifest_are_rejected(data: bytes) -> No
         Manifest.from_bytes(data)
 
 
-PLAIN = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=8)
 VALUES = st.recursive(
-    PLAIN | st.binary(max_size=8),
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=8) | st.binary(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )

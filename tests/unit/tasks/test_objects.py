@@ -43,19 +43,14 @@ def test_no_text_raises(text: str) -> None:
     parse_object(text)
 
 
-@given(st.dictionaries(st.text(), _values, max_size=4))
-def test_what_json_writes_is_read_back_and_the_same(value: dict[str, object]) -> None:
-    back = parse_object(json.dumps(value))
-    if back is not None:
-        assert same(value, back) and field_share(value, back) == 1.0
-
-
 @given(st.dictionaries(st.text(), _values, max_size=4), st.dictionaries(st.text(), _values, max_size=4))
 def test_the_share_is_one_exactly_for_the_same_object(expected: dict[str, object], given: dict[str, object]) -> None:
     share = field_share(expected, given)
     assert 0.0 <= share <= 1.0
     assert (share == 1.0) == same(expected, given)
     assert share == field_share(given, expected)
+    back = parse_object(json.dumps(expected))
+    assert back is None or (same(expected, back) and field_share(expected, back) == 1.0)
 
 
 @pytest.mark.parametrize("text", [

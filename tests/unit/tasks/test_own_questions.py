@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import re
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -77,9 +76,6 @@ def test_questions_are_part_of_the_bytes_and_of_the_digest(tmp_path: Path) -> No
     "return re2.compile(pattern, options)\n    except re2.error:",
     "return re.compile(pattern)  # type: ignore[return-value]\n    except re.error:",
 )
-@fails_without(
-    "tasks/checks.py", 'check_text("pattern", self.pattern, MAX_PATTERN_BYTES)', 'check_text("pattern", self.pattern)'
-)
 @pytest.mark.parametrize(("line", "message"), [
     ("{", "is not valid JSON"),
     pytest.param("[" * 100_000, "is not valid JSON", id="deep"),
@@ -88,7 +84,6 @@ def test_questions_are_part_of_the_bytes_and_of_the_digest(tmp_path: Path) -> No
     ({"question": "?"}, "it has no answer"),
     ({"question": " \n", "answer": "1"}, "question is empty"),
     ({"question": "?", "answer": " "}, "answer is empty"),
-    ({"question": "?", "answer": None}, "answer is not text"),
     ({"question": "?", "answer": True}, "answer is not text"),
     ({"question": "\x1b[2J", "answer": "1"}, "control characters"),
     ({"question": "x" * 4097, "answer": "1"}, "question has 4097 bytes"),
@@ -110,7 +105,6 @@ def test_questions_are_part_of_the_bytes_and_of_the_digest(tmp_path: Path) -> No
     ({"question": "?", "answer": "", "check": "regex", "pattern": "("}, "pattern is not valid"),
     ({"question": "?", "answer": "", "check": "regex", "pattern": r"(a)\1"}, "pattern is not valid"),
     ({"question": "?", "answer": "", "check": "regex", "pattern": r"\pL{50}"}, "too much memory"),
-    ({"question": "?", "answer": "", "check": "regex", "pattern": "x" * 257}, "pattern has 257 bytes"),
 ])  # fmt: skip
 def test_errors_name_file_and_line(tmp_path: Path, line: object, message: str) -> None:
     path = write(tmp_path, ONE_OF_EACH[0], "", line)
@@ -254,37 +248,29 @@ def test_what_else_a_manifest_says_of_questions_is_checked(tmp_path: Path, text:
         load_manifest(write(tmp_path, *ONE_OF_EACH, manifest=text))
 
 
-def test_questions_stand_inside_a_manifest_too() -> None:
-    text = MANIFEST.replace('"tasks.jsonl"', '[{ question = "1 + 1?", answer = 2, check = "number" }]')
-    assert Manifest.from_toml(text).tasks[0].questions == (OwnQuestion("1 + 1?", "2", Number()),)
-
-
 @fails_without("tasks/checks.py", 'isinstance(call.get("function"), dict)', 'call.get("function")')
-@pytest.mark.parametrize(
-    ("check", "value", "expected", "answer", "score"),
-    [
-        ("json", 0.0, '{"a": 1, "b": {"c": "Hall"}}', '{"b": {"c": " hall"}, "a": 1.0}', 1.0),
-        ("json", 0.0, '{"a": 1, "b": 2}', '{"a": 1, "b": 3}', 0.5),
-        ("json", 0.0, '{"a": 1, "b": 2}', '{"a": 1, "b": 2, "c": 3, "d": 4}', 0.5),
-        ("json", 0.5, '{"a": 1}', '{"a": 1.5}', 1.0),
-        ("json", 0.0, '{"a": 1}', '[{"a": 1}]', 0.0),
-        ("json", 0.0, '{"a": 1}', "__import__('os').getcwd()", 0.0),
-        ("calls", None, '{"name": "f", "arguments": {"x": 1}}', '{"name": "f", "parameters": {"x": 1}}', 1.0),
-        ("calls", None, '{"name": "f", "arguments": {"x": 1}}',
-         '{"function": {"name": "f", "arguments": "{\\"x\\":1}"}}', 1.0),
-        ("calls", None, '{"name": "f", "arguments": {"x": 1, "y": 2}}', '{"name": "f", "arguments": {"x": 1}}', 0.5),
-        ("calls", None, '{"name": "f", "arguments": {"x": 1}}', '{"name": "f", "function": "g"}', 0.0),
-        ("calls", None, '{"name": "f", "arguments": {"x": 1}}', '{"name": "g", "arguments": {"x": 1}}', 0.0),
-        ("set", None, "a, b, c", "a, b, d", 0.5),
-        ("lines", None, "one\ntwo", "One\n\n two ", 1.0),
-        ("lines", None, "one\ntwo", "two\none", 0.0),
-        ("lines", None, "one\ntwo", "one\ntwo\nthree\nfour", 0.5),
-        ("matches", ["2026", "!26"], r"\d{4}", r"[0-9][0-9][0-9][0-9]", 1.0),
-        ("matches", ["2026", "!26"], r"\d{4}", r".*", 0.5),
-        ("matches", ["2026", "!26"], r"\d{4}", "x" * 257, 0.0),
-        ("matches", ["2026", "!26"], r"\d{4}", r"(\d)\1", 0.0),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("check", "value", "expected", "answer", "score"), [
+    ("json", 0.0, '{"a": 1, "b": {"c": "Hall"}}', '{"b": {"c": " hall"}, "a": 1.0}', 1.0),
+    ("json", 0.0, '{"a": 1, "b": 2}', '{"a": 1, "b": 3}', 0.5),
+    ("json", 0.0, '{"a": 1, "b": 2}', '{"a": 1, "b": 2, "c": 3, "d": 4}', 0.5),
+    ("json", 0.5, '{"a": 1}', '{"a": 1.5}', 1.0),
+    ("json", 0.0, '{"a": 1}', '[{"a": 1}]', 0.0),
+    ("json", 0.0, '{"a": 1}', "__import__('os').getcwd()", 0.0),
+    ("calls", None, '{"name": "f", "arguments": {"x": 1}}', '{"name": "f", "parameters": {"x": 1}}', 1.0),
+    ("calls", None, '{"name": "f", "arguments": {"x": 1}}',
+     '{"function": {"name": "f", "arguments": "{\\"x\\":1}"}}', 1.0),
+    ("calls", None, '{"name": "f", "arguments": {"x": 1, "y": 2}}', '{"name": "f", "arguments": {"x": 1}}', 0.5),
+    ("calls", None, '{"name": "f", "arguments": {"x": 1}}', '{"name": "f", "function": "g"}', 0.0),
+    ("calls", None, '{"name": "f", "arguments": {"x": 1}}', '{"name": "g", "arguments": {"x": 1}}', 0.0),
+    ("set", None, "a, b, c", "a, b, d", 0.5),
+    ("lines", None, "one\ntwo", "One\n\n two ", 1.0),
+    ("lines", None, "one\ntwo", "two\none", 0.0),
+    ("lines", None, "one\ntwo", "one\ntwo\nthree\nfour", 0.5),
+    ("matches", ["2026", "!26"], r"\d{4}", r"[0-9][0-9][0-9][0-9]", 1.0),
+    ("matches", ["2026", "!26"], r"\d{4}", r".*", 0.5),
+    ("matches", ["2026", "!26"], r"\d{4}", "x" * 257, 0.0),
+    ("matches", ["2026", "!26"], r"\d{4}", r"(\d)\1", 0.0),
+])  # fmt: skip
 def test_checks_compare_by_content(check: str, value: object, expected: str, answer: str, score: float) -> None:
     assert make_check(check, value).score(expected, answer) == score
 
@@ -302,7 +288,13 @@ def test_questions_that_no_answer_can_meet_are_refused(check: str, value: object
 @fails_without("tasks/question_file.py", "if os.fstat(file.fileno()).st_size > size:")
 @fails_without("tasks/question_file.py", "if count == most:")
 @fails_without("tasks/question_file.py", "mistakes += itertools.islice(lines, MAX_MISTAKES)", "mistakes += lines")
+@fails_without(
+    "tasks/manifest.py",
+    '        require(count <= MAX_QUESTIONS, f"{where} has {count} questions", f"keep at most {MAX_QUESTIONS}")\n',
+)
 def test_a_manifest_and_a_file_have_an_end(tmp_path: Path) -> None:
+    with pytest.raises(ManifestError, match="has 4097 questions"):
+        TaskEntry("mine", questions=plain(MAX_QUESTIONS + 1))
     path = tmp_path / "tasks.jsonl"
     line = b'{"question": "?", "answer": "1"}\n'
     path.write_bytes(line * (MAX_QUESTIONS + 5))
@@ -324,15 +316,6 @@ def test_a_manifest_and_a_file_have_an_end(tmp_path: Path) -> None:
 
 
 @fails_without(
-    "tasks/manifest.py",
-    '        require(count <= MAX_QUESTIONS, f"{where} has {count} questions", f"keep at most {MAX_QUESTIONS}")\n',
-)
-def test_an_entry_has_so_many_questions_at_most() -> None:
-    with pytest.raises(ManifestError, match="has 4097 questions"):
-        TaskEntry("mine", questions=plain(MAX_QUESTIONS + 1))
-
-
-@fails_without(
     "tasks/checks.py", 'check_text("pattern", self.pattern, MAX_PATTERN_BYTES)', 'check_text("pattern", self.pattern)'
 )
 @fails_without("tasks/checks.py", "2 <= len(self.choices) <= MAX_CHOICES", "2 <= len(self.choices)")
@@ -343,6 +326,7 @@ def test_an_entry_has_so_many_questions_at_most() -> None:
 @fails_without("tasks/checks.py", "Real(0.0, MAX_TOLERANCE, 0.0)", "Real(0.0, 1e300, 0.0)")
 @fails_without("tasks/texts.py", "\\x9f\\ud800-\\udfff]", "\\x9f]")
 @fails_without("tasks/texts.py", 'len(text.encode("utf-8"))', "len(text)")
+@fails_without("tasks/questions.py", "shaped = isinstance(raw, list) and len(raw) == 5", "shaped = True")
 @pytest.mark.parametrize(("answer", "check", "value"), [
     ("1", "regex", "x" * 257), ("1", "choice", [str(number) for number in range(27)]),
     ("1", "choice", ["1", "2" * 257]), (", ".join(str(number) for number in range(65)), "set", None),
@@ -351,9 +335,13 @@ def test_an_entry_has_so_many_questions_at_most() -> None:
     ("1e9999", "number", None),
 ])  # fmt: skip
 def test_a_strangers_questions_are_bounded(answer: str, check: str, value: object) -> None:
-    assert OwnQuestion.from_list(["?", "1", "", "exact", False]) == OwnQuestion("?", "1")
+    whole = ["?", "1", "", "exact", False]
+    assert OwnQuestion.from_list(whole) == OwnQuestion("?", "1")
     with pytest.raises(ManifestError):
         OwnQuestion.from_list(["?", answer, "", check, value])
+    for raw in (None, "abcde", dict[str, str](), list[str](), whole[:4], [*whole, 1]):
+        with pytest.raises(ManifestError, match="5 fields"):
+            OwnQuestion.from_list(raw)
 
 
 @fails_without("tasks/checks.py", "@lru_cache(maxsize=256)", "@lru_cache(maxsize=None)")
@@ -368,30 +356,18 @@ def test_expressions_that_others_write_are_not_kept_without_end_nor_shown(capfd:
     assert capfd.readouterr() == ("", "")
 
 
-@fails_without("tasks/questions.py", "shaped = isinstance(raw, list) and len(raw) == 5", "shaped = True")
-@pytest.mark.parametrize("raw", [None, "abcde", {}, [], ["?", "1", "", "exact"], ["?", "1", "", "exact", False, 1]])
-def test_a_strangers_questions_have_five_fields(raw: object) -> None:
-    with pytest.raises(ManifestError, match="5 fields"):
-        OwnQuestion.from_list(raw)
-
-
-def test_worked_examples_are_neither_trained_on_nor_held_out(tmp_path: Path) -> None:
-    records = [{"question": f"{number}?", "answer": str(number)} for number in range(20)]
-    records[3]["split"], records[4]["split"] = "example", "test"
-    manifest = load_manifest(write(tmp_path, *records, manifest=MANIFEST + "examples = 2\n"))
-    shown = {question for question, _ in manifest.examples}
-    assert len(shown) == 3 and "3?" in shown and "4?" not in shown and manifest.own_questions == 17
-    assert ("3?", "3") in manifest.examples
-    assert shown.isdisjoint(question.question for question in inside(manifest))
-
-
-def test_a_worked_example_that_the_manifest_itself_has_is_not_asked_either(tmp_path: Path) -> None:
+def test_worked_examples_are_neither_trained_on_nor_held_out_wherever_they_stand(tmp_path: Path) -> None:
     records = [{"question": f"{number}?", "answer": str(number)} for number in range(20)]
     examples = "".join(f'[[examples]]\nquestion = "{number}?"\nanswer = "{number}"\n' for number in range(8))
     split = TaskSource(load_manifest(write(tmp_path, *records, manifest=MANIFEST + examples))).own["mine"]
     assert {question.question for part in split for question in part} == {f"{number}?" for number in range(8, 20)}
     with pytest.raises(ManifestError, match="no question to train on"):
         TaskSource(load_manifest(write(tmp_path, *records[:8], manifest=MANIFEST + examples)))
+    records[3]["split"], records[4]["split"] = "example", "test"
+    manifest = load_manifest(write(tmp_path, *records, manifest=MANIFEST + "examples = 2\n"))
+    shown = {question for question, _ in manifest.examples}
+    assert len(shown) == 3 and ("3?", "3") in manifest.examples and "4?" not in shown and manifest.own_questions == 17
+    assert shown.isdisjoint(question.question for question in inside(manifest))
 
 
 @pytest.mark.parametrize(("check", "expected", "right", "wrong"), [
@@ -412,16 +388,6 @@ def test_a_check_accepts_what_is_right_and_nothing_else(
     assert [check.score(expected, answer) == 1.0 for answer in wrong] == [False] * len(wrong)
 
 
-def test_no_text_takes_long() -> None:
-    texts = ("x" * 4096, "ab" * 2048, "1," * 2048, "\u0130" * 4096, "9" * 4096)
-    kinds = (Pattern("(x+x+)+y"), Pattern("[ab]*a[ab]{200}"), Pattern(r"(.{0,20}a){20}"), Set(), Number(), Exact(True))
-    begin = time.process_time()
-    for kind in kinds:
-        for text in texts:
-            kind.score("1", text)
-    assert time.process_time() - begin < 2.0, "30 answers of the greatest length; a search that goes back takes years"
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.sampled_from(["", "train", "validation", "test"])), max_size=60))
 def test_the_sets_are_disjoint_and_cover_all_questions(drawn: list[tuple[int, str]]) -> None:
@@ -437,14 +403,13 @@ def test_the_sets_are_disjoint_and_cover_all_questions(drawn: list[tuple[int, st
 @pytest.mark.parametrize(
     ("count", "sizes"), [(1, (1, 0, 0)), (2, (2, 0, 0)), (3, (2, 1, 0)), (6, (4, 1, 1)), (20, (14, 3, 3))]
 )
-def test_few_questions_are_split_sensibly(count: int, sizes: tuple[int, int, int]) -> None:
+def test_few_questions_are_split_sensibly_and_a_set_that_the_file_fills_gets_no_others(
+    count: int, sizes: tuple[int, int, int]
+) -> None:
     assert tuple(map(len, split_questions(plain(count)))) == sizes
-
-
-def test_a_set_that_the_file_fills_gets_no_others() -> None:
-    split = split_questions((*plain(20), *plain(5, "test")))
-    assert (len(split.train), len(split.validation)) == (17, 3)
-    assert {question.split for question in split.test} == {"test"} and len(split.test) == 5
+    split = split_questions((*plain(count), *plain(5, "test")))
+    assert {question.split for question in split.test} == {"test"}
+    assert (len(split.train), len(split.validation), len(split.test)) == (sizes[0] + sizes[2], sizes[1], 5)
 
 
 def test_held_out_questions_are_never_drawn_and_the_same_everywhere() -> None:
@@ -459,6 +424,10 @@ def test_held_out_questions_are_never_drawn_and_the_same_everywhere() -> None:
     assert all(source.is_held_out(question) for question in own["validation"] | own["test"])
     task = held_out["test"][0]
     assert source.score(task, f"<answer>{task.ground_truth}</answer>") == 1.0
+    with pytest.raises(ManifestError, match="no question to train on"):
+        TaskEntry("mine", questions=plain(3, "test"))
+    with pytest.raises(ManifestError, match="a generator"):
+        TaskEntry("mine", "chain_sum", questions=plain(3))
 
 
 def test_each_question_is_drawn_once_in_a_pass_and_passes_differ() -> None:
@@ -473,10 +442,3 @@ def test_each_question_is_drawn_once_in_a_pass_and_passes_differ() -> None:
 @settings(max_examples=20, deadline=None)
 def test_an_order_has_each_place_once(count: int, offset: int, step: int) -> None:
     assert {place(position, count, offset, step) for position in range(count)} == set(range(count))
-
-
-def test_all_held_out_is_nothing_to_train_on() -> None:
-    with pytest.raises(ManifestError, match="no question to train on"):
-        TaskEntry("mine", questions=plain(3, "test"))
-    with pytest.raises(ManifestError, match="a generator"):
-        TaskEntry("mine", "chain_sum", questions=plain(3))

@@ -91,14 +91,6 @@ def test_what_does_not_fit_into_a_manifest_is_named_by_digest(manifest: Path, tm
     assert data.path(tmp_path / "store").stat().st_mode & 0o77 == 0
 
 
-def test_a_table_and_lines_of_the_same_questions_are_the_same_data(tmp_path: Path) -> None:
-    rows = "".join(f"{number} + 1?,{number + 1},number\n" for number in range(COUNT))
-    (tmp_path / "mine.csv").write_text(f"question,answer,check\n{rows}")
-    (tmp_path / "mine.jsonl").write_text(lines())
-    table, objects = (load_manifest(tmp_path / f"mine.{end}", tmp_path / "store") for end in ("csv", "jsonl"))
-    assert table.digest == objects.digest and table.data[0].count == COUNT
-
-
 def test_a_file_is_read_once_until_it_changes(manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
 
@@ -127,18 +119,16 @@ def test_a_file_is_read_once_until_it_changes(manifest: Path, tmp_path: Path, mo
 
 
 @pytest.mark.parametrize(("end", "message"), [
-    ('{"question": "a", "ans', "line 4101 is not valid JSON"),
-    ('{"question": "ü", "answer": "1"}', "line 4101 is not UTF-8"),
     ('{"question": "a", "answer": "b"}', f"too many questions; keep at most {COUNT}"),
     ("{" + " " * 300_000, "too large; keep it below 400000 bytes"),
     ('{"question": "a", "answer": "' + "b" * 4097 + '"}', "line 4101: answer has 4097 bytes"),
-], ids=["cut", "another encoding", "too many", "too large", "a long answer"])  # fmt: skip
+], ids=["too many", "too large", "a long answer"])  # fmt: skip
 def test_bad_files_are_refused_with_their_lines(
     tmp_path: Path, end: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(question_file, "BY_DIGEST", (COUNT, 400_000))
     monkeypatch.setattr(question_file, "MAX_DATA_BYTES", 400_000)
-    (tmp_path / "mine.jsonl").write_text(lines() + end, "latin-1")
+    (tmp_path / "mine.jsonl").write_text(lines() + end)
     with pytest.raises(ManifestError) as caught:
         load_manifest(tmp_path / "mine.jsonl", tmp_path / "store")
     assert message in str(caught.value)
@@ -147,28 +137,15 @@ def test_bad_files_are_refused_with_their_lines(
 
 
 @fails_without("tasks/question_file.py", "if os.fstat(file.fileno()).st_size > size:")
-def test_the_limits_are_those_that_are_promised(tmp_path: Path) -> None:
+def test_the_limits_are_those_that_are_promised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (MAX_DATA_QUESTIONS, MAX_DATA_BYTES) == question_file.BY_DIGEST == (200_000, 64_000_000)
     with (tmp_path / "mine.csv").open("wb") as file:
         file.truncate(65_000_000)
     with pytest.raises(ManifestError, match="is too large"):
         load_manifest(tmp_path / "mine.csv", tmp_path / "store")
-
-
-def test_questions_that_take_more_bytes_than_their_file_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(question_data, "MAX_DATA_BYTES", 50)
     with pytest.raises(ManifestError, match="more than 50 bytes"):
         write_questions((OwnQuestion("a", "b") for _ in range(9)), tmp_path)
-
-
-def test_duplicates_are_named_with_their_lines(tmp_path: Path) -> None:
-    (tmp_path / "mine.jsonl").write_text(lines() + '{"question": "17  + 1?", "answer": "18"}\n')
-    manifest, placed = read_own(tmp_path / "mine.jsonl", tmp_path / "store")
-    assert not isinstance(placed, list | tuple), "they are read as a stream"
-    (remark,) = remarks(manifest, placed, None)
-    assert (remark.where, remark.text) == ("mine.jsonl, line 4101", "the same question as in mine.jsonl, line 18")
 
 
 @pytest.mark.parametrize(("reading", "doubted"), [("fit", []), ("line", []), ("tags", []), ("number", [2, 3])])
@@ -184,19 +161,14 @@ def test_doubts_follow_the_reading_and_count_questions_as_the_manifest_does(
     assert found == [f"task own, question {number}" for number in doubted]
 
 
-@pytest.mark.parametrize(("reading", "doubts"), [("fit", []), ("tags", ["25 tokens with its tags"])])
-def test_tags_lengthen_an_answer_where_it_is_read_in_them(reading: str, doubts: list[str]) -> None:
+def test_tags_lengthen_an_answer_where_it_is_read_in_them() -> None:
     question = OwnQuestion("Say so.", "so it is")
     manifest, room = Manifest("own", (TaskEntry("mine", questions=(question,)),)), Room(len, len, 99, 8)
-    found = [remark.text for remark in remarks(manifest, [Placed("here", question, reading)], room)]
-    assert found == [f"its answer has {doubt}, more than max_tokens, 8" for doubt in doubts]
+    assert not list(remarks(manifest, [Placed("here", question, "fit")], room))
+    (remark,) = remarks(manifest, [Placed("here", question, "tags")], room)
+    assert remark.text == "its answer has 25 tokens with its tags, more than max_tokens, 8"
 
 
-@fails_without(
-    "tasks/question_data.py",
-    "is_named = (count, digest.digest(), end) == (self.count, self.sha256, self.size)",
-    "is_named = True",
-)
 def test_a_damaged_file_is_never_mixed_with_another(tmp_path: Path) -> None:
     data = write_questions((OwnQuestion(f"{number}?", "1") for number in range(9)), tmp_path)
     train = open_questions(data, tmp_path, set()).train
@@ -325,17 +297,13 @@ def test_what_cannot_be_removed_of_a_cache_keeps_nothing_else(tmp_path: Path, mo
     assert remove.call_count == 2
 
 
-def test_worked_examples_of_a_file_are_those_with_the_lowest_hashes(tmp_path: Path) -> None:
+def test_worked_examples_of_a_file_have_the_lowest_hashes_and_a_full_disk_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "mine.jsonl").write_text(lines(50))
     own = [OwnQuestion(f"{number} + 1?", str(number + 1), Number()) for number in range(50)]
     lowest = sorted(own, key=lambda question: hashlib.sha256(question.question.encode()).digest())
     assert import_questions(tmp_path / "mine.jsonl", tmp_path / "store", 3)[1] == lowest[:3]
-
-
-def test_a_disk_that_is_full_once_the_questions_are_kept_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "mine.jsonl").write_text(lines(5))
     monkeypatch.setattr(question_file, "write_atomically", find_the_disk_full)
     with pytest.raises(StateError, match="No space left"):
         import_questions(tmp_path / "mine.jsonl", tmp_path / "store", 0)

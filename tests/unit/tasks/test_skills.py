@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sapo_edge.errors import UnknownTaskError
-from sapo_edge.rollout import Task, TaskRef
+from sapo_edge.rollout import TaskRef
 from sapo_edge.tasks.library import generator_version
 from sapo_edge.tasks.manifest import Manifest, load_manifest
 from sapo_edge.tasks.skills import PARTS, SKILLS, Skill
@@ -93,12 +93,9 @@ def test_partial_credit_is_the_share_of_right_fields(source: TaskSource) -> None
         right: dict[str, Any] = json.loads(task.ground_truth)
         # Of a call the arguments count, if the tool is right.
         fields, key = (right["arguments"], "arguments") if "arguments" in right else (right, "")
-
-        def score(changed: dict[str, Any], key: str = key, task: Task = task, right: dict[str, Any] = right) -> float:
-            answer = {**right, key: changed} if key else changed
-            return lenient.score(task, f"<answer>{json.dumps(answer)}</answer>")
-
-        assert score({**fields, next(iter(fields)): "nothing"}) == pytest.approx((len(fields) - 1) / len(fields))
-        assert score({**fields, "more": 1}) == pytest.approx(len(fields) / (len(fields) + 1))
+        first, count = next(iter(fields)), len(fields)
+        for change, share in (({first: "nothing"}, (count - 1) / count), ({"more": 1}, count / (count + 1))):
+            answer = {**right, key: {**fields, **change}} if key else {**fields, **change}
+            assert lenient.score(task, f"<answer>{json.dumps(answer)}</answer>") == pytest.approx(share)
         if key:
             assert lenient.score(task, json.dumps({**right, "name": "nothing"})) == 0.0

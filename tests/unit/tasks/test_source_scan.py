@@ -148,14 +148,7 @@ def test_no_used_library_verifier_reaches_evaluation(generator: str) -> None:
     assert scan.findings == [] and any(name.endswith("score_answer") for name in scan.reached)
 
 
-@pytest.mark.parametrize("generator", sorted(verifiers.OWN_VERIFIERS))
-def test_no_own_verifier_reaches_evaluation(generator: str) -> None:
-    scan = Scan()
-    scan.follow(verifiers.OWN_VERIFIERS[generator])
-    assert scan.findings == [] and scan.reached
-
-
-def test_finding_and_dispatching_an_answer_reaches_no_evaluation() -> None:
+def test_finding_an_answer_and_own_verifiers_reach_no_evaluation() -> None:
     scan = Scan()
     scan.follow(extract_answer)
     scan.follow(verifiers.verify)

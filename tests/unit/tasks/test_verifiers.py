@@ -69,8 +69,7 @@ def test_a_task_without_its_record_is_regenerated_before_scoring() -> None:
     ("<answer>1</answer> no, <answer>2</answer>", "1"), ("<answer>1</answer> <answer>2", "1"),
     ("<answer>1<answer>2</answer>", "1<answer>2"), ("<answer>1</answer></answer>", "1"),
     ("</answer><answer>1</answer>", None), ("<answer></answer>", ""),
-    ("<answer>1\x00\ud800</answer>", "1\ufffd\ufffd\ufffd\ufffd"), ("7", None), ("", None), ("<answer>7", None),
-    ("7</answer>", None), ("</answer><answer>", None), ("<Answer>7</Answer>", None),
+    ("<answer>1\x00\ud800</answer>", "1\ufffd\ufffd\ufffd\ufffd"), ("", None), ("<Answer>7</Answer>", None),
     (f"<answer>{'7' * 4096}</answer>", "7" * 4096), (f"<answer>{'7' * 4097}</answer>", None),
 ])  # fmt: skip
 def test_the_answer_before_the_first_closing_tag_counts(completion: str, answer: str | None) -> None:
