@@ -32,6 +32,7 @@ from tests.undisturbed import UNDISTURBED
 
 ARMS: dict[str, tuple[str, ...]] = {
     "default": (),
+    "supervised alone": ("head_start=20000",),
     "rounds alone": ("head_start=0", "corrections=off"),
     "TRL": (),
 }

@@ -35,11 +35,12 @@ scale = "tiny"
 model = "{directory}/model"
 manifest = "{directory}/manifest.toml"
 seeds = 10
-
+"""
+SETTING = """
 [[settings]]
-name = "reasoning"
-title = "Answers worked out step by step"
-baseline = "8/0"
+name = "{name}"
+title = "{title}"
+baseline = "{baseline}"
 nodes = 4
 rounds = 24
 every = 4
@@ -48,8 +49,11 @@ sampled = 0
 arms = [
     {{ name = "8/0", title = "alone" }},
     {{ name = "4/4", title = "4 own, 4 external", own = 4, external = 4 }},
+{arms}
 ]
 """
+MORE = '    { name = "2/6", title = "2 own, 6 external", own = 2, external = 6 },'
+ATTACKS = ("oracle", "silence", "inversion", "long", "wrong_end", "advertisement", "unlikely", "adaptive")
 
 
 def make(directory: Path) -> None:
@@ -71,7 +75,15 @@ def make(directory: Path) -> None:
         'name = "reasoning"\nprotocol = 1\nmax_tokens = 128\nsystem = ""\n\n'
         '[[tasks]]\nname = "sums"\nquestions = "tasks.jsonl"\nreading = "tags"\n'
     )
-    (directory / "plan.toml").write_text(PLAN.format(directory=directory.resolve()))
+    hostile = "\n".join(
+        f'    {{ name = "{name} 25 %", title = "{name}", own = 4, external = 4, attack = "{name}", hostile = 1 }},'
+        for name in ATTACKS
+    )
+    (directory / "plan.toml").write_text(
+        PLAN.format(directory=directory.resolve())
+        + SETTING.format(name="reasoning", title="Answers worked out step by step", baseline="8/0", arms=MORE)
+        + SETTING.format(name="hostile", title="The same, and one of four is hostile", baseline="4/4", arms=hostile)
+    )
     make_model([questions[question] for question in drawn[:WARM_UP]], directory / "model")
 
 

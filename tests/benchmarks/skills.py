@@ -1,17 +1,17 @@
-"""What the test questions of a manifest are worth without learning.
+"""What the test questions of a manifest are worth without learning, beside what an adapter makes of them.
 
-`python -m tests.benchmarks.skills --manifest home [--model FILE.gguf ...] [--questions 200]`
+`python -m tests.benchmarks.skills --manifest home [--model FILE.gguf ...] [--adapter DIR ...] [--questions 200]`
 
 On the same test questions, greedily and judged alike: each model with the manifest's prompt alone and with eight worked
-examples; and the answer of the most similar of 20,000 training questions, by character n-grams (needs scikit-learn).
-Prints the share that is right, and for objects the share of right fields.
+examples; the answer of the most similar of 20,000 training questions, by character n-grams (needs scikit-learn); and
+the embedded model with each adapter. Prints the share that is right, and for objects the share of right fields.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,7 +34,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.skills", description=__doc__)
     parser.add_argument("--manifest", action="append", required=True)
     parser.add_argument("--model", type=Path, action="append", default=[], help="beside the embedded one")
+    parser.add_argument("--adapter", type=Path, action="append", default=[], help="of the embedded model")
     parser.add_argument("--questions", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=0)
     arguments = parser.parse_args()
     print(f"machine: {machine()}\n\n| manifest | answered by | right | fields |\n|---|---|---|---|", flush=True)
     for name in arguments.manifest:
@@ -45,16 +47,23 @@ def main() -> None:
         def tell(who: str, texts: Sequence[str], source: TaskSource = source, tasks: Sequence[Task] = tasks,
                  partial: TaskSource | None = partial, name: str = name) -> None:  # fmt: skip
             right = sum(source.judge(task, text).right for task, text in zip(tasks, texts, strict=True))
-            fields = "" if partial is None else f"{sum(map(partial.score, tasks, texts)) / len(tasks):.2f}"
+            fields = "" if partial is None else f"{_mean(partial.score, tasks, texts):.2f}"
             print(f"| {name} | {who} | {right / len(tasks):.2f} | {fields} |", flush=True)
 
         tell("the most similar training question", _neighbours(source, tasks))
         for model in (find_model(""), *arguments.model):
             with tempfile.TemporaryDirectory() as workspace:
-                policy = LlamaCppPolicy(embedded(workspace, model, threads=0, trainable=False))
+                policy = LlamaCppPolicy(embedded(workspace, model, threads=arguments.threads, trainable=False))
                 for shown in (0, SHOWN):
                     tell(f"{model.stem}, {shown} examples", _answers(policy, source, tasks, shown))
+                for adapter in arguments.adapter if model == find_model("") else ():
+                    policy.load(adapter)
+                    tell(f"{model.stem}, {adapter}", _answers(policy, source, tasks, 0, use_adapter=True))
                 policy.close()
+
+
+def _mean(score: Callable[[Task, str], float], tasks: Sequence[Task], texts: Sequence[str]) -> float:
+    return sum(score(task, text) for task, text in zip(tasks, texts, strict=True)) / len(tasks)
 
 
 def _with_partial_credit(manifest: Manifest) -> TaskSource | None:
@@ -79,12 +88,14 @@ def _neighbours(source: TaskSource, tasks: Sequence[Task]) -> list[str]:
     return [answers[int(index)] for index in nearest.ravel().tolist()[0]]
 
 
-def _answers(policy: Policy, source: TaskSource, tasks: Sequence[Task], shown: int) -> tuple[str, ...]:
+def _answers(
+    policy: Policy, source: TaskSource, tasks: Sequence[Task], shown: int, *, use_adapter: bool = False
+) -> tuple[str, ...]:
     manifest = source.manifest
     drawn, _ = source.training_tasks(source.shown_seed, 0, 4 * shown) if shown else ((), 0)
     pairs = [(task.question, answer) for task in drawn if (answer := source.right_answer(task)) is not None]
     asked = replace(manifest, examples=(*manifest.examples, *pairs[:shown]))
-    return evaluate(policy, tasks, asked.prompt_for, source.judge, manifest.max_tokens, use_adapter=False).texts
+    return evaluate(policy, tasks, asked.prompt_for, source.judge, manifest.max_tokens, use_adapter=use_adapter).texts
 
 
 if __name__ == "__main__":
