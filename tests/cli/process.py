@@ -178,7 +178,7 @@ class Fault:
     """A signal that a process gets at an exact place.
 
     Args:
-        name: "kill", "int", "term" or "hup"; "hup-hup" for two in a row; "int-later-int" for two with a pause between.
+        name: "kill", "hup-term" for two in a row, or "int-later-int" for two with a pause between.
         step: "generate", "update", "trained" (between update and checkpoint), "checkpoint" (half-written) or
             "evaluate".
         number: at which time.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -23,24 +23,22 @@ from tests.directories import write_directory
 from tests.models import SHAPES
 
 
-def test_a_backend_is_measured(sapo: Command, model: Path, tmp_path: Path) -> None:
-    arguments = ("bench", "--backend", "torch", "--model", model, "--repeats", "2", "--threads", "1", "--json")
-    record = sapo(*arguments, "--home", tmp_path, "--set", "answers=4", "--set", "rank=2").ok().record
-    assert (record["v"], record["questions"], record["answers"], record["repeats"]) == (1, 4, 4, 2)
+def test_a_backend_is_measured(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+    arguments = ("bench", "--backend", "torch", "--model", model, "--repeats", "1", "--threads", "1", "--json")
+    record = invoke(*arguments, "--home", tmp_path, "--set", "answers=2", "--set", "rank=2").ok().record
+    assert (record["v"], record["questions"], record["answers"], record["repeats"]) == (1, 4, 2, 1)
     (found,) = record["backends"].values()
-    assert len(found["tokens_per_second"]) == len(found["update_seconds"]) == 2
+    assert len(found["tokens_per_second"]) == len(found["update_seconds"]) == 1
     assert min(found["tokens_per_second"]) > 0 and min(found["update_seconds"]) > 0 and found["load_seconds"] > 0
     assert found["peak_bytes"] > 100_000_000 and found["estimated_bytes"] > 100_000_000 and found["device_bytes"] == 0
     assert min(found["update_tokens"]) > 100 and "as set" in found["reasons"][0]
 
 
-def test_a_failed_measurement_names_its_remedy(sapo: Command, tmp_path: Path) -> None:
+def test_a_failed_measurement_names_its_remedy(invoke: Invoke, tmp_path: Path) -> None:
     directory = write_directory(tmp_path / "model", SHAPES["llama-gqa"])
-    arguments = ("bench", "--backend", "llama_cpp", "--model", directory, "--home", tmp_path)
-    failed = sapo(*arguments)
-    assert failed.code == 1 and "llama_cpp: not measured: " in failed.out and "directories" in failed.out
-    failed = sapo(*arguments, "--json")
-    assert failed.code == 1 and failed.record["backends"]["llama_cpp"]["remedy"]
+    failed = invoke("bench", "--backend", "llama_cpp", "--model", directory, "--home", tmp_path, "--json")
+    problem = failed.record["backends"]["llama_cpp"]
+    assert failed.code == 1 and "directories" in problem["error"] and problem["remedy"]
 
 
 def test_a_table_warns_of_noise(invoke: Invoke, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,11 +75,7 @@ def test_settings_of_the_command_reach_the_backend(tmp_path: Path, monkeypatch: 
     (tmp_path / "model.gguf").touch()
     assignments = ["precision=float32", "sampler=torch", "quantise=q8_0", "rank=4", "threads=3"]
     workspace = open_workspace(tmp_path / "home", {"model": str(tmp_path / "model.gguf")}, assignments)
-    sent: list[str] = []
-
-    def run(command: list[str], input: str, **_: Any) -> subprocess.CompletedProcess[str]:
-        sent.append(input)
-        return subprocess.CompletedProcess(command, 1, '{"error": "none", "remedy": "none"}')
+    run = Mock(return_value=Mock(stdout='{"error": "none", "remedy": "none"}'))
 
     def open_policy(_choice: None, options: OpenOptions) -> None:
         assert (options.precision, options.sampler) == ("float32", "torch")
@@ -96,7 +90,7 @@ def test_settings_of_the_command_reach_the_backend(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(detect, "open_policy", open_policy)
     monkeypatch.setattr(TaskSource, "held_out", lambda *_: ())
     with pytest.raises(BackendError, match="opened"):
-        measure(Benchmark(**json.loads(sent[0])), lambda _text: None)
+        measure(Benchmark(**json.loads(run.call_args.kwargs["input"])), lambda _text: None)
 
 
 def test_a_node_continues_with_another_backend(sapo: Command, model: Path, home: Path) -> None:
@@ -111,11 +105,8 @@ def test_a_node_continues_with_another_backend(sapo: Command, model: Path, home:
 
 
 def test_an_adapter_is_evaluated_by_another_backend(sapo: Command, model: Path, home: Path) -> None:
-    arguments = ("eval", "--model", model, "--home", home, "--questions", "4", "--threads", "1", "--json")
-    results = {name: sapo(*arguments, "--backend", name) for name in ("llama_cpp", "torch")}
-    assert all(result.code == 0 for result in results.values()), results
-    assert len({result.record["adapter_path"] for result in results.values()}) == 1
-    assert {name: "into torch" in result.err for name, result in results.items()} == {"llama_cpp": False, "torch": True}
+    arguments = ("--model", model, "--home", home, "--questions", "4", "--threads", "1")
+    assert "into torch" in sapo("eval", *arguments, "--backend", "torch").ok().err
 
 
 def test_a_node_trains_on_a_directory(sapo: Command, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def listed(invoke: Invoke, home: Path) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in invoke("checkpoints", "list", "--home", home, "--json").record["checkpoints"]}
 
 
-def test_checkpoints_are_listed_with_their_marks(invoke: Invoke, home: Path) -> None:
+def test_checkpoints_are_listed_with_their_marks_and_only_those_without_are_removed(invoke: Invoke, home: Path) -> None:
     rows = listed(invoke, home)
     rounds = [row["round"] for row in rows.values()]
     assert rounds == sorted(rounds) and "newest" in rows[f"round-{max(rounds):06d}"]["marks"]
@@ -43,10 +43,6 @@ def test_checkpoints_are_listed_with_their_marks(invoke: Invoke, home: Path) -> 
     text = invoke("checkpoints", "list", "--home", home).out.splitlines()
     assert text[0].split() == ["checkpoint", "validation", "written", "size"]
     assert [line.split()[0] for line in text[1:]] == list(rows) and "newest" in text[-1]
-
-
-def test_what_nobody_needs_is_removed_and_nothing_else(invoke: Invoke, home: Path) -> None:
-    rows = listed(invoke, home)
     spare = next(row for row in rows.values() if not row["marks"])
     marked = next(row for row in rows.values() if row["marks"])
     assert_refused(invoke("checkpoints", "remove", str(marked["round"]), "--home", home), 1, "is the ")

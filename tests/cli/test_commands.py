@@ -20,32 +20,42 @@ from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 from sapo_edge.tasks.general import general_source
+from sapo_edge.tasks.source import TaskSource
 from tests.cli.conftest import Command
 from tests.cli.inprocess import Invoke
-from tests.cli.process import Result
-from tests.fakes import FakePolicy
+from tests.cli.process import Result, assert_refused
+from tests.fakes import FakePolicy, length_score
 
 EVAL = ("--set", "held_out=6", "--set", "max_tokens=8", "--threads", "1")
 
 
-def test_eval_compares_base_and_adapter_in_a_table_and_changes_nothing(sapo: Command, model: Path, home: Path) -> None:
+@pytest.fixture
+def rewarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Score answers as those of the trained home were."""
+    monkeypatch.setattr(TaskSource, "score", lambda _source, task, text: length_score(task, text))
+
+
+@pytest.mark.usefixtures("rewarded")
+def test_eval_compares_base_and_adapter_in_a_table_and_changes_nothing(invoke: Invoke, model: Path, home: Path) -> None:
     before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
-    result = sapo("eval", "--home", home, "--model", model, *EVAL, rewarded=True).ok()
+    result = invoke("eval", "--home", home, "--model", model, *EVAL).ok()
     assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
     best = Checkpoints(Paths.default(home).checkpoints).best()
     assert best is not None and f"adapter: {best.directory}\n" in result.err and "\x1b" not in result.out
     for name in ("base", "adapter"):
         assert re.search(rf"^  {name} +[01]\.\d\d  \(\d of 6, \d\.\d\d to \d\.\d\d\)$", result.out, re.MULTILINE)
+    assert "test questions of starter" in result.out and "95 %" in result.out
     for entry in ("sums", "gcd", "products", "lcm"):
         assert re.search(rf"^  {entry} +\d+ -> +\d+ of \d+ +too few questions for a figure$", result.out, re.MULTILINE)
 
 
-def test_eval_agrees_with_the_run_that_trained_it(sapo: Command, model: Path, trained: tuple[Path, Result]) -> None:
+@pytest.mark.usefixtures("rewarded")
+def test_eval_agrees_with_the_run_that_trained_it(invoke: Invoke, model: Path, trained: tuple[Path, Result]) -> None:
     home, run = trained
     (compared,) = run.named("comparison")
     adapter = home / "state" / "runs" / "first" / "checkpoints" / f"round-{compared['round']:06d}"
-    arguments = ("--set", "held_out=4", "--set", "max_tokens=8", "--threads", "1", "--json")
-    record = sapo("eval", "--home", home, "--model", model, "--adapter", adapter, *arguments, rewarded=True).record
+    arguments = ("--questions", "4", "--set", "max_tokens=8", "--threads", "1", "--json")
+    record = invoke("eval", "--home", home, "--model", model, "--adapter", adapter, *arguments).record
     assert record["v"] == 1 and record["manifest"] == "starter" and record["adapter_path"] == str(adapter)
     assert record["split"] == "test" and record["may_have_seen"] is False
     for name in ("base", "adapter"):
@@ -57,24 +67,23 @@ def test_eval_agrees_with_the_run_that_trained_it(sapo: Command, model: Path, tr
     assert gain["gained"] - gain["lost"] == compared["adapter"] - compared["base"]
 
 
-def test_eval_without_test_questions_is_refused(sapo: Command, model: Path, home: Path) -> None:
-    result = sapo("eval", "--home", home, "--model", model, "--questions", "0")
-    assert result.code == 2 and "no test questions of starter" in result.err and "Traceback" not in result.err
+def test_eval_without_test_questions_is_refused(invoke: Invoke, model: Path, home: Path) -> None:
+    refused = invoke("eval", "--home", home, "--model", model, "--questions", "0")
+    assert_refused(refused, 2, "no test questions of starter")
 
 
-def test_eval_says_when_the_adapter_was_trained_on_another_manifest(sapo: Command, model: Path, home: Path) -> None:
-    result = sapo("eval", "--home", home, "--model", model, "--manifest", "starter-1", *EVAL, rewarded=True)
-    assert result.code == 0 and "may have been trained on some of these questions" in result.err
-    assert "test questions of starter" in result.out and "too few questions" in result.out and "95 %" in result.out
+def test_eval_says_what_an_adapter_may_have_seen(invoke: Invoke, model: Path, home: Path, tmp_path: Path) -> None:
+    where = ("--home", home, "--model", model)
+    invoke("export", tmp_path / "alone", "--to", "peft", *where).ok()
+    for more, reason in (
+        (("--manifest", "starter-1"), "they were not all held out of its training"),
+        (("--adapter", tmp_path / "alone"), "it does not say on what"),
+    ):
+        result = invoke("eval", *more, *where, "--questions", "1", "--threads", "1").ok()
+        assert f"may have been trained on some of these questions: {reason}" in result.err
 
 
-def test_eval_says_that_an_adapter_names_no_manifest(sapo: Command, model: Path, home: Path, tmp_path: Path) -> None:
-    sapo("export", tmp_path / "alone", "--to", "peft", "--home", home, "--model", model).ok()
-    result = sapo("eval", "--adapter", tmp_path / "alone", "--home", home, "--model", model, *EVAL, rewarded=True).ok()
-    assert "may have been trained on some of these questions: it does not say on what" in result.err
-
-
-def test_a_flipped_bit_is_noticed(sapo: Command, model: Path, home: Path, tmp_path: Path) -> None:
+def test_a_flipped_bit_is_noticed(invoke: Invoke, model: Path, home: Path, tmp_path: Path) -> None:
     best = Checkpoints(home / "state" / "runs" / "first" / "checkpoints").best()
     assert best is not None
     weights = best.directory / "adapter_model.safetensors"
@@ -82,11 +91,10 @@ def test_a_flipped_bit_is_noticed(sapo: Command, model: Path, home: Path, tmp_pa
     content[-1] ^= 1
     weights.write_bytes(bytes(content))
     arguments = ("export", tmp_path / "exported", "--to", "peft", "--json", "--home", home, "--model", model)
-    result = sapo(*arguments).ok()
+    result = invoke(*arguments).ok()
     assert f"{best.directory} is damaged" in result.err
     assert result.record["adapter"] not in (str(best.directory), None)
-    explicit = sapo(*arguments, "--adapter", best.directory)
-    assert explicit.code == 1 and "is damaged" in explicit.err and explicit.out == ""
+    assert_refused(invoke(*arguments, "--adapter", best.directory), 1, "is damaged")
 
 
 @pytest.mark.parametrize(("form", "path", "files", "usage"), [
@@ -94,33 +102,27 @@ def test_a_flipped_bit_is_noticed(sapo: Command, model: Path, home: Path, tmp_pa
     ("mlx", "mlx", {"mlx", "mlx/adapter_config.json", "mlx/adapters.safetensors"}, "--adapter-path {path}"),
     ("peft", ".", {"adapter_config.json", "adapter_model.safetensors"}, "PeftModel.from_pretrained"),
 ])  # fmt: skip
-def test_export_says_how_to_use_what_it_writes(
-    sapo: Command, model: Path, home: Path, tmp_path: Path, form: str, path: str, files: set[str], usage: str
-) -> None:
+def test_export_says_how_to_use_what_it_writes_and_replaces_what_it_wrote(
+    invoke: Invoke, model: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, path: str,
+    files: set[str], usage: str,
+) -> None:  # fmt: skip
     """`tests/unit/backends/adapter/` loads such files in llama.cpp, in plain mlx-lm and in PEFT."""
     target = tmp_path / "new" / "exported"
+    command = ("export", target, "--to", form, "--home", home, "--model", model)
     # What it was trained on may be gone by now.
-    gone = {"SAPO_EDGE_MANIFEST": "gone.toml"}
-    result = sapo("export", target, "--to", form, "--home", home, "--model", model, environment=gone)
-    assert result.code == 0 and result.out == f"{target / path}\n", result.err
-    assert usage.format(model=model, path=target / path) in result.err
+    monkeypatch.setenv("SAPO_EDGE_MANIFEST", "gone.toml")
+    adapter = home / "state" / "runs" / "first" / "checkpoints" / "round-000004"
+    result = invoke(*command, "--adapter", adapter).ok()
+    assert result.out == f"{target / path}\n" and usage.format(model=model, path=target / path) in result.err
     assert {str(file.relative_to(target)) for file in target.rglob("*")} == files
-
-
-@pytest.mark.parametrize("form", ["peft", "gguf"])
-def test_exporting_again_replaces_the_files(sapo: Command, model: Path, home: Path, tmp_path: Path, form: str) -> None:
-    target = tmp_path / "exported"
-    target.mkdir()
     (target / "mine.txt").write_text("mine")
-    for number in (4, 5):
-        adapter = home / "state" / "runs" / "first" / "checkpoints" / f"round-00000{number}"
-        arguments = ("--to", form, "--home", home, "--model", model, "--adapter", adapter, "--json")
-        record = sapo("export", target, *arguments).record
-    usage = record.pop("usage")
-    assert [program for program in usage if record["path"] in usage[program]] == list(usage) != []
-    path = target if form == "peft" else target / "adapter.gguf"
-    assert record == {"v": 1, "format": form, "path": str(path), "adapter": str(adapter), "model": str(model)}
-    assert (target / "mine.txt").read_text() == "mine" and not list(target.glob(".*"))
+    adapter = adapter.with_name("round-000005")
+    record = invoke(*command, "--adapter", adapter, "--json").record
+    programs = record.pop("usage")
+    assert [program for program in programs if record["path"] in programs[program]] == list(programs) != []
+    made = {"format": form, "path": str(target / path), "adapter": str(adapter), "model": str(model)}
+    assert record == {"v": 1, **made}
+    assert {str(file.relative_to(target)) for file in target.rglob("*")} == files | {"mine.txt"}
     if form == "peft":
         name = "adapter_model.safetensors"
         assert (target / name).read_bytes() == (adapter / name).read_bytes()
@@ -166,13 +168,13 @@ def test_doctor_fails_when_a_check_fails(invoke: Invoke, tmp_path: Path) -> None
     assert (status["model"], status["memory"], status["state"]) == ("fail", "warn", "pass")
 
 
-def test_paths_are_all_below_the_home_and_nothing_is_created(sapo: Command, tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    record = sapo("paths", "--home", home, "--json").record
-    assert record.pop("v") == 1 and all(path.startswith(f"{home}/") for path in record.values())
-    assert [line.split()[1] for line in sapo("paths", "--home", home).out.splitlines()] == list(record.values())
-    assert sapo("paths", environment={"SAPO_EDGE_HOME": str(home)}).out == sapo("paths", "--home", home).out
-    assert not home.exists()
+def test_paths_are_all_below_the_home(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = invoke("paths", "--home", tmp_path, "--json").record
+    assert record.pop("v") == 1 and all(path.startswith(f"{tmp_path}/") for path in record.values())
+    text = invoke("paths", "--home", tmp_path).out
+    assert [line.split()[1] for line in text.splitlines()] == list(record.values())
+    monkeypatch.setenv("SAPO_EDGE_HOME", str(tmp_path))
+    assert invoke("paths").out == text
 
 
 FRESH = (
@@ -199,17 +201,20 @@ def test_a_command_that_only_looks_or_fails_creates_nothing(
     assert "Traceback" not in result.err and [path.name for path in tmp_path.iterdir()] == ["stdin"]
 
 
-def test_config_show_names_every_setting_its_value_and_its_source(sapo: Command, tmp_path: Path) -> None:
-    assert sapo("config", "set", "own", "4", "--home", tmp_path).code == 0
+def test_config_show_names_every_setting_its_value_and_its_source(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert invoke("config", "set", "own", "4", "--home", tmp_path).code == 0
     arguments = ("config", "show", "--home", tmp_path)
-    settings = sapo(*arguments, "--json", environment={"SAPO_EDGE_RANK": "8"}).record["settings"]
+    monkeypatch.setenv("SAPO_EDGE_RANK", "8")
+    settings = invoke(*arguments, "--json").record["settings"]
     assert list(settings) == list(SETTINGS)
     assert settings["own"] == {"value": 4, "source": f"file {tmp_path}/config/config.toml"}
     assert settings["rank"] == {"value": 8, "source": "environment SAPO_EDGE_RANK"}
     assert settings["max_tokens"]["source"] == "manifest starter"
     assert settings["seed"] == {"value": None, "source": "default"}
-    assert [line.split()[0] for line in sapo(*arguments).out.splitlines()] == list(SETTINGS)
-    assert "valid" in sapo("config", "validate", "--home", tmp_path).out
+    assert [line.split()[0] for line in invoke(*arguments).out.splitlines()] == list(SETTINGS)
+    assert "valid" in invoke("config", "validate", "--home", tmp_path).out
 
 
 @pytest.mark.parametrize("command", [True, False], ids=["command", "app"])

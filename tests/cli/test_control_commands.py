@@ -8,7 +8,8 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Never
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -144,11 +145,7 @@ def test_stop_signals_no_node_that_is_too_busy_to_answer(
     invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second signal would end its round."""
-
-    def time_out(*_arguments: object, **_options: object) -> Never:
-        raise TimedOutError
-
-    monkeypatch.setattr("sapo_edge.cli.control.connect", time_out)
+    monkeypatch.setattr("sapo_edge.cli.control.connect", Mock(side_effect=TimedOutError))
     monkeypatch.setattr(Background, "end_start", lambda background: pytest.fail("it was signalled"))
     assert_refused(invoke("stop", "--home", tmp_path), 3, "the node does not answer")
 

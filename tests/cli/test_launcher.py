@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import importlib.util
 import json
@@ -15,6 +14,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import DEFAULT, Mock
 
 import pytest
 
@@ -39,7 +39,7 @@ from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tui import app as tui_app
 from sapo_edge.tui.node.launcher import Choices, Consent, Launcher
 from tests.cli.inprocess import FakeNode, Invoke, running
-from tests.fakes import round_event
+from tests.fakes import find_the_disk_full, round_event
 from tests.unit.service.test_systemd import Commands, plan
 
 STARTER = load_manifest("starter")
@@ -214,21 +214,10 @@ def test_failed_consent_changes_no_file(launcher: ProgramLauncher, monkeypatch: 
     before = {file: file.read_bytes() for file in (paths.config_file, paths.state / "swarms.json")}
     invite = PRIVATE.to_line()
     if step == "consent":
-
-        def fill(path: Path, data: bytes) -> None:
-            raise OSError(errno.ENOSPC, "no space left")
-
-        monkeypatch.setattr("sapo_edge.state.consent.write_atomically", fill)
+        monkeypatch.setattr("sapo_edge.state.consent.write_atomically", find_the_disk_full)
     if step == "settings":
-        write, written = layers.set_value, list[str]()
-
-        def fail_late(file: Path, name: str, value: str | None) -> object:
-            written.append(name)
-            if len(written) == 2:
-                raise ConfigError("the disk is full", "free some space")
-            return write(file, name, value)
-
-        monkeypatch.setattr(launcher_module, "set_value", fail_late)
+        late = Mock(wraps=layers.set_value, side_effect=[DEFAULT, ConfigError("the disk is full", "free some space")])
+        monkeypatch.setattr(launcher_module, "set_value", late)
     with pytest.raises((ConfigError, StateError)):
         launcher.accept(Consent("invite", invite[:-1] if step == "invite" else invite, threads=2))
     assert {file: file.read_bytes() for file in before} == before
@@ -316,10 +305,7 @@ def test_a_job_can_be_stopped_before_and_while_it_runs(launcher: ProgramLauncher
 
 
 def test_a_full_disk_is_an_error_that_the_app_shows(launcher: ProgramLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(tempfile, "TemporaryFile", find_the_disk_full)
     with pytest.raises(SapoError, match="No space left"):
         launcher.job("tasks", "list").run()
     chat = launcher.chat()

@@ -9,22 +9,21 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 import trio
 
 from sapo_edge import events
 from sapo_edge.care.stop import Stop
-from sapo_edge.config.settings import Settings
 from sapo_edge.library import signals
 from sapo_edge.library.session import open_transport
 from sapo_edge.library.signals import StopSignals
-from sapo_edge.library.workspace import Workspace
+from sapo_edge.library.workspace import open_workspace
 from sapo_edge.room import Room
+from sapo_edge.state.journal import Journal
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.joining.membership import Membership
@@ -33,7 +32,7 @@ from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.cli import kills
 from tests.cli.conftest import Command, checkpoints, quick
-from tests.cli.inprocess import FakeNode, running
+from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.cli.process import Result, assert_refused, run, start
 from tests.defences.defence import fails_without
 from tests.unit.library.test_curves import scalars
@@ -75,11 +74,15 @@ def test_without_json_progress_is_on_stderr_and_nothing_left_in_the_directory(mo
     assert "\x1b" not in result.err
 
 
-def test_a_second_run_continues_also_with_other_settings(sapo: Command, model: Path, home: Path) -> None:
+def test_a_second_run_continues_with_other_settings_after_the_last_sound_checkpoint(
+    sapo: Command, model: Path, home: Path
+) -> None:
     finished = sapo(*quick(model, home, "--rounds", "5"))
     assert finished.code == 0 and "nothing to do; ask for more with --rounds" in finished.err
+    (Paths.default(home).checkpoints / "round-000005" / WEIGHTS[0]).write_bytes(b"damaged")
     result = sapo(*quick(model, home, "--rounds", "6", "--json", "--set", "warmup=2"), rewarded=True).ok()
-    assert [event["round"] for event in result.named("node_started", "round")] == [5, 6]
+    assert [event["round"] for event in result.named("node_started", "round")] == [4, 5, 6]
+    assert any("round-000005.damaged" in event["text"] for event in result.named("notice")), "set aside and repeated"
 
 
 def test_a_generator_is_told_too_that_its_rounds_are_done(sapo: Command, model: Path, tmp_path: Path) -> None:
@@ -87,9 +90,8 @@ def test_a_generator_is_told_too_that_its_rounds_are_done(sapo: Command, model: 
     assert ["nothing to do" in result.err for result in (first, second)] == [False, True]
 
 
-@pytest.mark.parametrize("name", ["term", "hup-term", "hup-later-hup", "int-int"])
-def test_one_signal_or_a_burst_finishes_the_round(sapo: Command, model: Path, tmp_path: Path, name: str) -> None:
-    result = sapo(*quick(model, tmp_path, "--json"), rewarded=True, fault=f"{name} generate 2").ok()
+def test_a_burst_of_signals_finishes_the_round(sapo: Command, model: Path, tmp_path: Path) -> None:
+    result = sapo(*quick(model, tmp_path, "--json"), rewarded=True, fault="hup-term generate 2").ok()
     assert [event["round"] for event in result.named("checkpoint")] == [1, 2]
     (stopped,) = result.named("node_stopped")
     assert stopped["reason"] == "asked to stop" and stopped["rounds"] == 2
@@ -123,14 +125,6 @@ def test_a_kill_changes_no_bit(sapo: Command, model: Path, tmp_path: Path, train
     assert [event["round"] for event in last.named("held_out")] == [2, 4, 5], "the missing one is made first"
 
 
-def test_a_damaged_checkpoint_is_set_aside_and_its_round_repeated(sapo: Command, model: Path, home: Path) -> None:
-    before = weights(home, 5)
-    (Paths.default(home).checkpoints / "round-000005" / WEIGHTS[0]).write_bytes(b"damaged")
-    result = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True).ok()
-    assert any("round-000005.damaged" in event["text"] for event in result.named("notice"))
-    assert [event["round"] for event in result.named("round")] == [5] and weights(home, 5) == before
-
-
 def test_a_node_that_left_its_swarm_works_alone(sapo: Command, model: Path, tmp_path: Path) -> None:
     paths = Paths.default(tmp_path)
     paths.create()
@@ -143,13 +137,17 @@ def test_a_node_that_left_its_swarm_works_alone(sapo: Command, model: Path, tmp_
     assert ended["own"] == 4 and not [event for event in result.named("notice") if "missing" in event["text"]]
 
 
+GENERATOR = ("--json", "--role", "generator")
+"""Of a node whose start takes no seconds for torch."""
+
+
 def test_as_a_program_it_prints_events_as_they_happen_and_takes_signals(model: Path, tmp_path: Path) -> None:
-    with start(*quick(model, tmp_path / "home", "--json", "--rounds", "0"), directory=tmp_path) as process:
+    with start(*quick(model, tmp_path / "home", *GENERATOR, "--rounds", "0"), directory=tmp_path) as process:
         assert process.stdout is not None
         told = []
         for line in process.stdout:
             told.append(json.loads(line))
-            if told[-1]["event"] == "checkpoint" and told[-1]["round"] == 2:
+            if told[-1]["event"] == "round" and told[-1]["round"] == 2:
                 process.send_signal(signal.SIGINT)
         error = process.stderr.read() if process.stderr is not None else ""
         assert process.wait(30) == 0, error
@@ -158,51 +156,43 @@ def test_as_a_program_it_prints_events_as_they_happen_and_takes_signals(model: P
 
 
 def test_a_closed_pipe_ends_the_run_in_order(model: Path, tmp_path: Path) -> None:
-    with start(*quick(model, tmp_path / "home", "--json", "--rounds", "50"), directory=tmp_path) as process:
+    with start(*quick(model, tmp_path / "home", *GENERATOR, "--rounds", "50"), directory=tmp_path) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
         error = process.stderr.read()
         assert process.wait(30) == 0, error
     assert "Traceback" not in error and "Exception ignored" not in error
-    assert len(list(Paths.default(tmp_path / "home").checkpoints.glob("*"))) < 10
+    with closing(Journal(Paths.default(tmp_path / "home").journal)) as journal:
+        assert (journal.last_round() or 0) < 10
 
 
-def test_a_second_node_on_one_state_is_refused_and_the_first_one_named(sapo: Command, model: Path, home: Path) -> None:
-    with running(home, FakeNode()):
-        assert_refused(sapo(*quick(model, home)), 1, f"process {os.getpid()}", "`sapo status`", "`sapo stop --wait`")
-    with StateLock(home / "state" / "lock"):
-        assert_refused(sapo(*quick(model, home)), 1, "does not answer", "try again", f"kill {os.getpid()}")
+def test_a_second_node_on_one_state_is_refused_and_the_first_one_named(
+    invoke: Invoke, model: Path, tmp_path: Path
+) -> None:
+    arguments = quick(model, tmp_path, "--solo")
+    with running(tmp_path, FakeNode()):
+        assert_refused(invoke(*arguments), 1, f"process {os.getpid()}", "`sapo status`", "`sapo stop --wait`")
+    with StateLock(Paths.default(tmp_path).lock):
+        assert_refused(invoke(*arguments), 1, "does not answer", "try again", f"kill {os.getpid()}")
 
 
 @fails_without("library/session.py", "Reputation(room=room)", "Reputation()")
 def test_the_swarm_of_a_node_accepts_what_its_rounds_allow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Any] = []
-
-    def make(*parts: Any) -> SimpleNamespace:
-        opened.extend(parts)
-        return SimpleNamespace(start=lambda: SimpleNamespace(close=lambda: None, status=lambda: None))
-
-    monkeypatch.setattr(member, "Member", make)
-    swarm = SimpleNamespace(id=bytes(32), key=None, bootstrap=())
-    paths = SimpleNamespace(state=tmp_path)
-    workspace = SimpleNamespace(
-        swarm=swarm, is_alone=False, settings=Settings(), paths=paths, contacts=(), dht_nodes=None, maps_port=False,
-        membership=Membership(tmp_path),
-    )  # fmt: skip
+    monkeypatch.setattr(member, "Member", made := Mock())
     room = Room()
     room.author = room.newcomers = 0.001
-    with ExitStack() as closing:
+    with ExitStack() as stack:
         source = TaskSource(load_manifest("starter"))
-        open_transport(cast("Workspace", workspace), source, bytes(32), lambda event: None, closing, room)
-    reputation = opened[1].reputation
+        open_transport(open_workspace(tmp_path), source, bytes(32), lambda event: None, stack, room)
+    reputation = made.call_args.args[1].reputation
     reputation.charge("author", "neighbour")
     assert not reputation.allows("author", "neighbour")
 
 
 def test_a_node_that_is_killed_loses_at_most_its_round_and_trains_on_nothing_twice(tmp_path: Path) -> None:
-    """At a few random instants; `python -m tests.cli.kills` does it 50 times."""
-    assert kills.run(tmp_path, 3, seed=1) > 2
+    """At two random instants; `python -m tests.cli.kills` does it 50 times."""
+    assert kills.run(tmp_path, 2, seed=1) > 2
 
 
 def test_a_run_with_curves_writes_figures_of_its_rounds(sapo: Command, model: Path, tmp_path: Path) -> None:
@@ -250,18 +240,12 @@ def test_only_a_later_second_ctrl_c_or_sigterm_stops_immediately(
     assert stop.finish.is_set() and stop.is_immediate is immediate and len(said) == lines
 
 
-def test_a_closed_terminal_does_not_keep_a_signal_from_stopping_the_node() -> None:
-    def fail(_text: str) -> None:
-        raise OSError
-
-    stop = Stop()
+def test_a_closed_terminal_keeps_no_signal_from_ending_a_node_or_another_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop, fail = Stop(), Mock(side_effect=OSError)
     StopSignals(stop, fail)(HUP, None)
     assert stop.finish.is_set()
-
-
-def test_a_closed_terminal_does_not_keep_a_signal_from_ending_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_text: str) -> None:
-        raise OSError
 
     async def wait() -> None:
         signal.raise_signal(TERM)

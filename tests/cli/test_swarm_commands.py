@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -75,7 +76,6 @@ def test_two_private_swarms_of_one_manifest_differ(invoke: Invoke, tmp_path: Pat
     assert len(known) == 1 and known[0]["id"] in ids
     assert invoke("swarm", "join", known[0]["id"][:10], "--home", tmp_path).code == 0
     assert_refused(invoke("swarm", "join", "starter", "--home", tmp_path), 2, "2 swarms match")
-    assert_refused(invoke("swarm", "join", "nothing", "--home", tmp_path), 2, "neither an invite nor a swarm")
 
 
 def test_the_swarm_of_own_questions_is_private_unless_asked(invoke: Invoke, tmp_path: Path) -> None:
@@ -135,16 +135,12 @@ def test_the_running_nodes_addresses_come_first(invoke: Invoke, tmp_path: Path) 
         long = invoke("swarm", "invite", "--home", tmp_path).out
         assert len(long) < 1024 and parse_invite(long).bootstrap == tuple(many[:5])
         assert "until you restart it" in invoke("swarm", "leave", "--home", tmp_path).err
-
-
-def test_a_private_swarms_invite_does_not_lead_to_a_node_of_the_open_one(invoke: Invoke, tmp_path: Path) -> None:
-    invoke("swarm", "create", "--private", "--home", tmp_path)
-    address, swarm = f"/ip4/8.8.8.8/tcp/4001/p2p/{PEER}", Membership(tmp_path / "state").current
-    assert swarm is not None
-    for running_in, shown in ((STARTER.digest, ()), (swarm.id.hex(), (address,))):
-        with running(tmp_path, FakeNode({"swarm": {"swarm": running_in, "addresses": [address]}})):
+        # A private swarm's invite does not lead to a node of the open one.
+        created = invoke("swarm", "create", "--private", "--home", tmp_path, "--json").record
+        for swarm, shown in ((STARTER.digest, ()), (created["swarm"]["id"], here[1:])):
+            node.record["swarm"] = {"swarm": swarm, "addresses": here}
             told = invoke("swarm", "invite", "--home", tmp_path)
-        assert parse_invite(told.out).bootstrap == shown and ("not in this swarm" in told.err) == (not shown)
+            assert parse_invite(told.out).bootstrap == tuple(shown) and ("not in this swarm" in told.err) == (not shown)
 
 
 def test_an_invite_waits_for_the_router(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,12 +224,9 @@ def test_what_is_typed_as_an_answer_is_shared_as_one_and_nothing_as_none(invoke:
 
 
 def test_ctrl_c_while_answering_shares_nothing(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Interrupted(io.StringIO):
-        def readline(self, size: int = -1, /) -> str:  # type: ignore[override]  # as typeshed itself ignores it
-            raise KeyboardInterrupt
-
+    typed = Mock(**{"isatty.return_value": False, "readline.side_effect": KeyboardInterrupt})
     with running(tmp_path, node := FakeNode(source=TaskSource(STARTER))):
-        monkeypatch.setattr(io, "StringIO", Interrupted)
+        monkeypatch.setattr(io, "StringIO", lambda _text: typed)
         result = invoke("answer", "--home", tmp_path)
     assert result.code == 130 and result.out == "" and "nothing was shared" in result.err and node.answers == []
 

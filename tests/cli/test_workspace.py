@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-import trio
 
-from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.choose import detect
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.doctor import machine
@@ -134,11 +133,8 @@ def test_without_a_manifest_it_says_how_to_get_it(doctor: Any, invoke: Invoke, i
 
 
 def test_a_run_takes_a_fetched_manifests_limit(invited: Path, monkeypatch: pytest.MonkeyPatch, invoke: Invoke) -> None:
-    async def meet(*arguments: object) -> None:
-        async with trio.open_nursery():
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("sapo_edge.swarm.visits.fetch.fetch_manifest", lambda *_: trio.run(meet))
+    interrupted = Mock(side_effect=BaseExceptionGroup("a nursery's", [KeyboardInterrupt()]))
+    monkeypatch.setattr("sapo_edge.swarm.visits.fetch.fetch_manifest", interrupted)
     run = invoke("run", "--agree", "--set", "nice=0", "--home", invited)
     assert run.code == 130, "ctrl-c while members are looked for"
     monkeypatch.setattr("sapo_edge.swarm.visits.fetch.fetch_manifest", lambda *_: INVITED)
@@ -232,13 +228,7 @@ def test_an_estimate_counts_the_groups_of_a_round(tmp_path: Path) -> None:
 
 
 def test_doctor_estimates_a_round(doctor: Any, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shapes: list[RoundShape] = []
-
-    def check(_settings: object, shape: RoundShape) -> Check:
-        shapes.append(shape)
-        return Check("memory", Status.PASS, "enough")
-
-    monkeypatch.setattr(machine, "memory_check", check)
+    monkeypatch.setattr(machine, "memory_check", check := Mock(return_value=Check("memory", Status.PASS, "enough")))
     monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")
     doctor(tmp_path, "--model", model)
-    assert [shape.groups for shape in shapes] == [8]
+    assert check.call_args.args[1].groups == 8

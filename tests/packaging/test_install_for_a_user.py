@@ -73,9 +73,11 @@ def test_what_is_installed_is_kept_and_trimmed(clone: Path) -> None:
     assert ended.returncode == 0 and "--force" in tool_install(calls)
 
 
-def test_torchs_build_can_be_chosen(clone: Path) -> None:
+def test_torchs_build_can_be_chosen_and_a_generator_has_none(clone: Path) -> None:
     assert "--torch-backend cpu" in tool_install(install(clone, UV_TORCH_BACKEND="cpu")[1])
     assert "torch-backend" not in tool_install(install(clone, UV_TORCH_BACKEND="none")[1])
+    tool = tool_install(install(clone, "--generator")[1])
+    assert f"{clone}/dist/sapo_edge-1+core-py3-none-any.whl[swarm,tui,llama,starter]" in tool
 
 
 def test_what_fails_names_the_other_torch(clone: Path) -> None:
@@ -84,11 +86,6 @@ def test_what_fails_names_the_other_torch(clone: Path) -> None:
     ended, _ = install(clone)
     assert ended.returncode == 1 and "begin with" not in ended.stderr
     assert "UV_TORCH_BACKEND=none takes torch from PyPI" in ended.stderr and "nothing was installed" in ended.stderr
-
-
-def test_a_generator_has_no_torch(clone: Path) -> None:
-    tool = tool_install(install(clone, "--generator")[1])
-    assert f"{clone}/dist/sapo_edge-1+core-py3-none-any.whl[swarm,tui,llama,starter]" in tool
 
 
 def test_a_release_has_its_wheels_beside_the_script(clone: Path) -> None:
@@ -133,12 +130,9 @@ def test_a_uv_that_can_not_be_brought_is_said_in_words(clone: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_it_goes_as_it_came(clone: Path) -> None:
+def test_it_goes_as_it_came_with_what_its_own_uv_downloads(clone: Path) -> None:
     ended, calls = install(clone, "--uninstall")
     assert ended.returncode == 0 and [call.split(" links")[0] for call in calls] == ["tool uninstall sapo-edge"]
-
-
-def test_what_its_own_uv_downloads_goes_with_it(clone: Path) -> None:
     place = clone.parent / "home/.local/share/sapo-edge/uv"
     place.mkdir(parents=True)
     assert install(clone)[1][-1].endswith("cache=")

@@ -48,13 +48,12 @@ def test_openais_client_lists_asks_streams_and_knows_the_errors(api: Api, client
 
 
 @pytest.mark.skipif(find_spec("llm") is None, reason="the extra starter brings llm")
-@pytest.mark.parametrize("more", [(), ("--no-stream",)])
-def test_llm_asks(api: Api, tmp_path: Path, more: tuple[str, ...]) -> None:
+def test_llm_asks(api: Api, tmp_path: Path) -> None:
     entry = {"model_id": "sapo", "model_name": "first", "api_base": api.url, "api_key_name": "sapo"}
     # JSON is YAML.
     (tmp_path / "extra-openai-models.yaml").write_text(json.dumps([entry]))
     (tmp_path / "keys.json").write_text(json.dumps({"sapo": api.token}))
-    command = [sys.executable, "-m", "llm", "-m", "sapo", *more, "-o", "max_tokens", "16", "What is 3 + 4?"]
+    command = [sys.executable, "-m", "llm", "-m", "sapo", "-o", "max_tokens", "16", "What is 3 + 4?"]
     environment = {**os.environ, "LLM_USER_PATH": str(tmp_path), "LLM_LOAD_PLUGINS": ""}
     done = subprocess.run(
         command, capture_output=True, timeout=SECONDS, env=environment, check=False, stdin=subprocess.DEVNULL

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 from urllib.request import Request, urlopen
 
 import pytest
@@ -215,20 +216,15 @@ def test_a_seed_draws_the_same_answer_and_a_limit_inside_of_an_object_is_said(ap
     assert choice["finish_reason"] == "length" and choice["message"]["content"].startswith("{")
 
 
-@pytest.mark.parametrize("name", ["tiny", "first"])
-def test_a_hundred_answers_obey_their_schema(api: Api, name: str) -> None:
+def test_answers_obey_their_schema(api: Api) -> None:
     def ask(number: int) -> Any:
         fields = {"max_tokens": 60, "temperature": 1.0, "response_format": FORMAT}
-        return json.loads(api.chat(name, f"question {number}", **fields).text)
+        return json.loads(api.chat(("tiny", "first")[number % 2], f"question {number}", **fields).text)
 
     with ThreadPoolExecutor(20) as pool:
-        answers = list(pool.map(ask, range(100)))
+        answers = list(pool.map(ask, range(20)))
     assert all(set(answer) == {"name", "level"} and answer["level"] in range(10) for answer in answers)
     assert {answer["name"] for answer in answers} <= {"on", "off"}
-    free: dict[str, Any] = {"max_tokens": 400, "temperature": 1.0, "response_format": {"type": "json_object"}}
-    objects = [api.chat(name, "anything", **free) for _ in range(3)]
-    ended = [reply for reply in objects if reply.json["choices"][0]["finish_reason"] == "stop"]
-    assert all(isinstance(json.loads(reply.text), dict) for reply in ended)
 
 
 def test_a_prompt_that_does_not_fit_is_refused_and_a_limit_that_does_not_is_lowered(api: Api) -> None:
@@ -437,22 +433,13 @@ def test_connections_beyond_the_bound_are_told(api: Api, monkeypatch: pytest.Mon
 
 
 def test_a_fault_of_the_model_fails_its_batch_alone(serve: Serving) -> None:
-    def fails(policy: FakePolicy) -> None:
-        if len(policy.calls) == 1:
-            raise RuntimeError("it broke \x1b[31mred")
-
+    schema = ModelError("a JSON schema can't be followed", "simplify it")
+    fails = Mock(side_effect=[RuntimeError("it broke \x1b[31mred"), None, schema, schema])
     api = serve(FakePolicy(script=lambda *_: "fine", before_evaluate=fails))
     reply = api.chat("tiny")
     assert reply.status == 500 and "broke" not in reply.error["message"]
     assert any("it broke" in text and "\x1b" not in text for text in api.said)
     assert api.chat("tiny").text == "fine"
-
-
-def test_a_schema_that_fails_while_it_is_obeyed_is_the_askers_fault(serve: Serving) -> None:
-    def fails(_policy: FakePolicy) -> None:
-        raise ModelError("a JSON schema can't be followed", "simplify it")
-
-    api = serve(FakePolicy(before_evaluate=fails))
     reply = api.chat("tiny", response_format=FORMAT)
-    assert reply.status == 400 and "can't be followed; simplify it" in reply.error["message"]
+    assert reply.status == 400 and "can't be followed; simplify it" in reply.error["message"], "the asker's fault"
     assert api.chat("tiny").status == 500
