@@ -47,11 +47,6 @@ class Result:
         record: dict[str, Any] = json.loads(self.out)
         return record
 
-    @property
-    def last(self) -> Result:
-        """The same with the last line of its stderr alone."""
-        return Result(self.code, self.out, self.err.splitlines()[-1])
-
     def ok(self) -> Result:
         """The same, of a command that succeeded."""
         assert self.code == 0, self.err

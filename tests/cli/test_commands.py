@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.backends.choose import detect
 from sapo_edge.cli.adapters import forgotten
 from sapo_edge.cli.terminal.launcher import ProgramLauncher
 from sapo_edge.config.layers import read_file
@@ -83,7 +82,7 @@ def test_eval_says_what_an_adapter_may_have_seen(invoke: Invoke, model: Path, ho
         assert f"may have been trained on some of these questions: {reason}" in result.err
 
 
-def test_a_flipped_bit_is_noticed(invoke: Invoke, model: Path, home: Path, tmp_path: Path) -> None:
+def test_a_flipped_bit_is_noticed(sapo: Command, invoke: Invoke, model: Path, home: Path, tmp_path: Path) -> None:
     best = Checkpoints(home / "state" / "runs" / "first" / "checkpoints").best()
     assert best is not None
     weights = best.directory / "adapter_model.safetensors"
@@ -91,7 +90,7 @@ def test_a_flipped_bit_is_noticed(invoke: Invoke, model: Path, home: Path, tmp_p
     content[-1] ^= 1
     weights.write_bytes(bytes(content))
     arguments = ("export", tmp_path / "exported", "--to", "peft", "--json", "--home", home, "--model", model)
-    result = invoke(*arguments).ok()
+    result = sapo(*arguments).ok()
     assert f"{best.directory} is damaged" in result.err
     assert result.record["adapter"] not in (str(best.directory), None)
     assert_refused(invoke(*arguments, "--adapter", best.directory), 1, "is damaged")
@@ -146,12 +145,6 @@ def test_doctor_gives_each_problem_a_remedy_and_sees_a_running_node(sapo: Comman
     assert result.code == (1 if any(check["status"] == "fail" for check in record["checks"]) else 0)
     (state,) = [check for check in record["checks"] if check["name"] == "state"]
     assert state["status"] == "warn" and "another node" in state["detail"]
-
-
-@pytest.fixture
-def unprobed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A doctor that does not load the backends' packages, which takes seconds."""
-    monkeypatch.setattr(detect, "probe", lambda _backends: {})
 
 
 @pytest.mark.usefixtures("unprobed")
@@ -215,6 +208,9 @@ def test_config_show_names_every_setting_its_value_and_its_source(
     assert settings["seed"] == {"value": None, "source": "default"}
     assert [line.split()[0] for line in invoke(*arguments).out.splitlines()] == list(SETTINGS)
     assert "valid" in invoke("config", "validate", "--home", tmp_path).out
+    for name, value in (("own", "4"), ("learning-rate", "0.0002"), ("seed", "")):
+        assert invoke("config", "get", name, "--home", tmp_path).out == f"{value}\n"
+    assert_refused(invoke("config", "get", "onw", "--home", tmp_path), 2, "own")
 
 
 @pytest.mark.parametrize("command", [True, False], ids=["command", "app"])

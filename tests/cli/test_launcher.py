@@ -26,7 +26,6 @@ from sapo_edge.config import layers
 from sapo_edge.config.layers import read_file
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.errors import ConfigError, ExitCode, SapoError, StateError
-from sapo_edge.events import HeldOut
 from sapo_edge.service import systemd
 from sapo_edge.service.systemd import Systemd
 from sapo_edge.state.consent import agreed_to_share
@@ -40,6 +39,7 @@ from sapo_edge.tui import app as tui_app
 from sapo_edge.tui.node.launcher import Choices, Consent, Launcher
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.fakes import find_the_disk_full, round_event
+from tests.unit.control.evaluations import validate
 from tests.unit.service.test_systemd import Commands, plan
 
 STARTER = load_manifest("starter")
@@ -314,25 +314,18 @@ def test_a_full_disk_is_an_error_that_the_app_shows(launcher: ProgramLauncher, m
     chat.close()
 
 
-def test_the_outcome_comes_from_the_journal_without_a_node(launcher: ProgramLauncher) -> None:
+def test_the_outcome_comes_from_the_journal_and_news_begin_where_somebody_looked(launcher: ProgramLauncher) -> None:
     empty = launcher.outcome()
     assert (empty.report.learned, empty.report.run.rounds, empty.report.adapter, empty.history) == (None, 0, "", {})
     assert launcher.news() == "" and not launcher.paths.state.exists()
-    journal = Journal(launcher.paths.journal)
-    interval: dict[str, Any] = {"questions": 9, "low": 0, "high": 1, "split": "validation"}
-    for round, correct in ((0, 1), (7, 6)):
-        journal.record(HeldOut(round=round, accuracy=correct / 9, correct=correct, **interval))
-    journal.record(round_event(7))
-    journal.close()
-    outcome = launcher.outcome()
-    learned = outcome.report.learned
-    assert learned is not None and (learned.before, learned.now) == (1, 6)
-    assert outcome.report.run.rounds == 7 and outcome.history["round"] == [7]
-
-
-def test_news_begin_where_somebody_looked_last(launcher: ProgramLauncher) -> None:
     with closing(Journal(launcher.paths.journal)) as journal:
+        for round, marks in ((0, "100"), (7, "110")):
+            validate(journal, round, marks, ("sums",) * 3)
         journal.record(round_event(7))
+        outcome = launcher.outcome()
+        learned = outcome.report.learned
+        assert learned is not None and (learned.before, learned.now) == (1, 2)
+        assert outcome.report.run.rounds == 7 and outcome.history["round"] == [7]
         assert launcher.news().startswith("7 rounds since you last looked")
         journal.record(round_event(9))
         assert launcher.news().startswith("2 rounds") and launcher.news() == ""

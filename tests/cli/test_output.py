@@ -130,14 +130,6 @@ def test_the_shell_completes_commands(
     assert sorted(invoke().out.split()) == expected
 
 
-def test_one_setting_for_scripts(invoke: Invoke, tmp_path: Path) -> None:
-    invoke("config", "set", "own", "6", "--home", tmp_path)
-    assert invoke("config", "get", "own", "--home", tmp_path).out == "6\n"
-    assert invoke("config", "get", "learning-rate", "--home", tmp_path).out == "0.0002\n"
-    assert invoke("config", "get", "seed", "--home", tmp_path).out == "\n"
-    assert_refused(invoke("config", "get", "onw", "--home", tmp_path), 2, "own")
-
-
 def editor(tmp_path: Path, text: str, code: int = 0) -> str:
     """A program that writes a text into the file that it is given."""
     script = tmp_path / "my editor.py"

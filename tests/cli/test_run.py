@@ -1,16 +1,20 @@
-"""`sapo run`: its output, its ends, what signals do, and what a kill leaves."""
+"""`sapo run`: its output, its ends, what signals do, what a kill leaves, and how it pauses by itself."""
 
 from __future__ import annotations
 
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from contextlib import ExitStack, closing
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -18,6 +22,8 @@ import trio
 
 from sapo_edge import events
 from sapo_edge.care.stop import Stop
+from sapo_edge.control.client import connect
+from sapo_edge.control.protocol import ControlError
 from sapo_edge.library import signals
 from sapo_edge.library.session import open_transport
 from sapo_edge.library.signals import StopSignals
@@ -33,7 +39,7 @@ from sapo_edge.tasks.source import TaskSource
 from tests.cli import kills
 from tests.cli.conftest import Command, checkpoints, quick
 from tests.cli.inprocess import FakeNode, Invoke, running
-from tests.cli.process import Result, assert_refused, run, start
+from tests.cli.process import Result, assert_refused, fork, run, start
 from tests.defences.defence import fails_without
 from tests.unit.library.test_curves import scalars
 
@@ -77,17 +83,13 @@ def test_without_json_progress_is_on_stderr_and_nothing_left_in_the_directory(mo
 def test_a_second_run_continues_with_other_settings_after_the_last_sound_checkpoint(
     sapo: Command, model: Path, home: Path
 ) -> None:
-    finished = sapo(*quick(model, home, "--rounds", "5"))
-    assert finished.code == 0 and "nothing to do; ask for more with --rounds" in finished.err
+    for role in ("trainer", "generator"):
+        finished = sapo(*quick(model, home, "--rounds", "5", "--role", role)).ok()
+        assert "nothing to do; ask for more with --rounds" in finished.err
     (Paths.default(home).checkpoints / "round-000005" / WEIGHTS[0]).write_bytes(b"damaged")
     result = sapo(*quick(model, home, "--rounds", "6", "--json", "--set", "warmup=2"), rewarded=True).ok()
     assert [event["round"] for event in result.named("node_started", "round")] == [4, 5, 6]
     assert any("round-000005.damaged" in event["text"] for event in result.named("notice")), "set aside and repeated"
-
-
-def test_a_generator_is_told_too_that_its_rounds_are_done(sapo: Command, model: Path, tmp_path: Path) -> None:
-    first, second = (sapo(*quick(model, tmp_path, "--rounds", "1", "--role", "generator")).ok() for _ in range(2))
-    assert ["nothing to do" in result.err for result in (first, second)] == [False, True]
 
 
 def test_a_burst_of_signals_finishes_the_round(sapo: Command, model: Path, tmp_path: Path) -> None:
@@ -98,24 +100,22 @@ def test_a_burst_of_signals_finishes_the_round(sapo: Command, model: Path, tmp_p
     assert "press again to stop immediately" in result.err
 
 
-@pytest.mark.parametrize("step", ["generate", "update"])
 def test_two_signals_lose_at_most_the_round_in_progress(
-    sapo: Command, model: Path, tmp_path: Path, trained: tuple[Path, Result], step: str
+    sapo: Command, model: Path, tmp_path: Path, trained: tuple[Path, Result]
 ) -> None:
-    result = sapo(*quick(model, tmp_path, "--json"), rewarded=True, fault=f"int-later-int {step} 2")
+    result = sapo(*quick(model, tmp_path, "--json"), rewarded=True, fault="int-later-int generate 2")
     assert result.code == 130, result.err
     assert [event["round"] for event in result.named("round", "checkpoint")] == [1, 1]
     assert checkpoints(tmp_path) == ["round-000001"] and "Traceback" not in result.err
-    if step == "generate":
-        again = sapo(*quick(model, tmp_path, "--json", "--rounds", "3"), rewarded=True)
-        assert [event["round"] for event in again.named("round")] == [2, 3]
-        assert weights(tmp_path, 3) == weights(trained[0], 3)
+    again = sapo(*quick(model, tmp_path, "--json", "--rounds", "3"), rewarded=True)
+    assert [event["round"] for event in again.named("round")] == [2, 3]
+    assert weights(tmp_path, 3) == weights(trained[0], 3)
 
 
 def test_a_kill_changes_no_bit(sapo: Command, model: Path, tmp_path: Path, trained: tuple[Path, Result]) -> None:
     home = tmp_path / "home"
-    # Three times before anything is saved; then in the second round, half-written, and after it.
-    for step in ("generate 1", "trained 1", "checkpoint 1", "update 2", "checkpoint 1", "evaluate 1"):
+    # Twice before anything is saved; then in the second round, half-written, and after it.
+    for step in ("trained 1", "checkpoint 1", "update 2", "checkpoint 1", "evaluate 1"):
         killed = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True, fault=f"kill {step}")
         assert killed.code == -signal.SIGKILL, (step, killed.err)
     assert checkpoints(home) == ["round-000001", "round-000002"]
@@ -279,9 +279,64 @@ def test_an_ignored_signal_stays_so(tmp_path: Path, ignored: signal.Signals | No
     """SIGINT aside: without a terminal nobody presses Ctrl-C by accident."""
     command = [sys.executable, "-c", IGNORING, str(int(ignored or 0)), str(tmp_path / "ended")]
     if terminal:
-        import pty
-
         assert pty.spawn(command, lambda _: b"", lambda _: b"") == 0
     else:
         subprocess.run(command, timeout=60, check=True, start_new_session=True)
     assert (tmp_path / "ended").read_text() == str(ends)
+
+
+WAIT = 60.0
+INTERVAL = 0.2
+"""Seconds between two looks at the machine, instead of 5."""
+IMPATIENT = f"""
+import functools
+from sapo_edge.care import pauses
+pauses.AutoPause = functools.partial(pauses.AutoPause, interval={INTERVAL})
+"""
+
+
+def test_a_node_pauses_in_quiet_hours_until_the_user_resumes_it_or_changes_them(model: Path, tmp_path: Path) -> None:
+    begin, end = (f"{datetime.now() + timedelta(hours=hours):%H:%M}" for hours in (-1, 1))
+    hours, quiet = f"{begin}-{end}", [f"quiet hours until {end}"]
+    arguments = quick(model, tmp_path, "--solo", "--json", "--set", f"quiet_hours={hours}")
+    with fork(*arguments, directory=tmp_path, before=IMPATIENT) as process, ExitStack() as stack:
+        stack.callback(process.kill)
+        watchdog = threading.Timer(WAIT, process.kill)
+        watchdog.start()
+        stack.callback(watchdog.cancel)
+
+        def following(name: str, after: float = 0.0) -> dict[str, Any]:
+            """The next event of this name and after this moment."""
+            events = map(json.loads, process.stdout)
+            return next(event for event in events if event["event"] == name and event["time"] > after)
+
+        assert f"to {end}; `sapo resume` overrules that" in " ".join(following("node_started")["reasons"])
+        assert following("paused")["reasons"] == quiet
+        with connect(Paths.default(tmp_path)) as client:
+            told = client.request("status")
+            assert (told["state"], told["paused"]) == ("paused", quiet)
+            with pytest.raises(ControlError, match="quiet_hours = '22-7'"):
+                client.request("settings", {"quiet_hours": "22-7"})
+            for value, reasons in (("", []), (hours, quiet)):
+                client.request("settings", {"quiet_hours": value})
+                assert following("paused")["reasons"] == reasons
+            client.request("resume")
+            resumed = following("paused")
+            assert resumed["reasons"] == []
+            following("round", resumed["time"] + 2.5 * INTERVAL)
+            assert client.request("status")["paused"] == [], "after two looks"
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        assert process.wait(WAIT) == 0
+
+
+def test_only_run_lowers_its_priority(
+    sapo: Command, invoke: Invoke, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = quick(model, tmp_path, "--rounds", "1", "--role", "generator")
+    told = sapo(*arguments, environment={"SAPO_EDGE_NICE": "3"})
+    assert told.code == 0 and "  priority: low (nice 3), so that other programs go first" in told.err.splitlines()
+    assert "  pauses only when asked to" in told.err.splitlines() and "paused" not in told.err
+    monkeypatch.setenv("SAPO_EDGE_NICE", "3")
+    # `tests/conftest.py` looks whether this process has kept its own.
+    assert "priority" not in invoke("config", "validate", "--home", tmp_path).err

@@ -121,7 +121,7 @@ def test_a_program_that_its_user_cannot_reach_is_refused(
     (private / "python").write_text("")
     (private / "python").chmod(0o755)
     monkeypatch.setattr("sys.executable", str(private / "python"))
-    assert_refused(invoke("service", "install", "--system", "--home", tmp_path / "home").last, 2, "--global")
+    assert_refused(invoke("service", "install", "--system", "--home", tmp_path / "home"), 2, "--global")
     assert commands.run == [] and not (tmp_path / "home").exists()
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from sapo_edge.state.paths import Paths
 from tests.cli.conftest import Command, quick
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.cli.process import assert_refused
-from tests.cli.test_metrics import ask
+from tests.cli.test_control_commands import ask
 from tests.fakes import log_line
 from tests.ports import free_port
 from tests.waiting import wait_until
@@ -51,27 +51,34 @@ def test_flags_are_passed_on() -> None:
     assert _options(flags, ["nice=0"]) == ["--rounds=3", "--model=m.gguf", "--solo", "--own=2", "--set=nice=0"]
 
 
-def test_a_detached_node_answers_when_the_command_returns(invoke: Invoke, model: Path, fresh: Path) -> None:
-    port = free_port()
-    started = invoke(*quick(model, fresh, "--detach", "--role", "generator", "--set", f"metrics_port={port}"))
-    assert started.code == 0 and "started (process " in started.err, started.err
+def test_a_detached_node_answers_when_the_command_returns_and_outlives_its_terminal(
+    invoke: Invoke, model: Path, fresh: Path
+) -> None:
+    port, paths, shown = free_port(), Paths.default(fresh), list[bytes]()
+    arguments = quick(model, fresh, "--detach", "--role", "generator", "--set", f"metrics_port={port}")
+
+    def read(terminal: int) -> bytes:
+        shown.append(os.read(terminal, 4096))
+        return shown[-1]
+
+    assert pty.spawn([sys.executable, "-m", "sapo_edge", *map(str, arguments)], read, lambda _: b"") == 0
+    started = b"".join(shown)
+    assert b"started (process " in started and b"  loading the model\r\n" in started, "it is said what takes long"
     status = invoke("status", "--home", fresh, "--json").record
-    assert status["state"] in ("starting", "running") and f"(process {status['pid']})" in started.err
-    assert "  loading the model\n" in started.err, "it is said what takes long"
+    assert status["state"] in ("starting", "running") and status["swarm"] is None, "the environment is passed on"
+    pid = status["pid"]
+    assert f"(process {pid})".encode() in started and os.getsid(pid) == pid != os.getsid(0)
     log = invoke("logs", "--since", "1h", "--home", fresh).out
     assert "loading the model" in log and log.index("loading the model") < log.index("started: ")
     assert "\nsapo_edge_round " in ask(port)[1], "it gives Prometheus its figures"
     again = invoke("start", "--home", fresh)
     assert again.code == 0 and "runs here already" in again.err
     assert invoke("stop", "--wait", "--home", fresh).code == 0
-    ended = invoke("logs", "--home", fresh)
-    assert ended.code == 0 and "stopped: asked to stop" in ended.out and "no node runs" in ended.err
-
-
-def test_a_start_that_fails_says_why(invoke: Invoke, fresh: Path) -> None:
-    result = invoke("run", "--detach", "--model", "missing.gguf", "--home", fresh)
-    assert_refused(result, 1, "the node has ended: there is no model file", "sapo logs")
-    assert_refused(invoke("run", "--detach", "--json", "--home", fresh), 2, "foreground", "`sapo logs --follow --json`")
+    logs, ended = invoke("logs", "--home", fresh), Background(paths).ended()
+    assert logs.code == 0 and "stopped: asked to stop" in logs.out and "no node runs" in logs.err
+    assert ended is not None and ended.expected and ended.reason == "asked to stop"
+    assert any("node_stopped" in line for line in ended.lines) and any("loading" in line for line in ended.lines)
+    assert paths.background_output.stat().st_mode & 0o077 == 0
 
 
 def test_a_detached_start_asks_for_consent(invoke: Invoke, fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,41 +147,6 @@ def answering(paths: Paths) -> ControlClient:
     return connect(paths)
 
 
-def test_it_outlives_its_starter_and_the_terminal(model: Path, fresh: Path, tmp_path: Path) -> None:
-    code = f"""
-import signal, time
-from pathlib import Path
-from sapo_edge.node.background import Background
-from sapo_edge.state.paths import Paths
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
-fresh = Path({str(fresh)!r})
-Background(Paths.default(fresh), fresh).start({options(model, fresh)!r})
-print("started", flush=True)
-time.sleep({SECONDS})
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=tmp_path
-    ) as starter:
-        assert starter.stdout is not None and starter.stdout.readline() == "started\n"
-        # What a terminal does to all that were started in it when it is closed.
-        os.killpg(starter.pid, signal.SIGHUP)
-        assert starter.wait(SECONDS) == -signal.SIGHUP
-    paths = Paths.default(fresh)
-    background = Background(paths)
-    assert background.running() and background.ended() is None
-    with answering(paths) as client:
-        pid = client.hello["pid"]
-        assert os.getsid(pid) == pid != os.getsid(0)
-        assert client.request("status")["swarm"] is None, "the environment is passed on"
-        background.start()
-        client.request("stop")
-        assert client.wait_for_end(SECONDS)
-    ended = wait_until(background.ended)
-    assert ended is not None and ended.expected and ended.reason == "asked to stop"
-    assert any("node_stopped" in line for line in ended.lines) and any("loading" in line for line in ended.lines)
-    assert paths.background_output.stat().st_mode & 0o077 == 0
-
-
 def test_one_that_still_starts_ends_at_once_when_it_is_told_to_stop(model: Path, fresh: Path, invoke: Invoke) -> None:
     background = Background(Paths.default(fresh), fresh)
     assert not background.end_start()
@@ -202,14 +174,17 @@ def test_a_deadly_signal_is_named(model: Path, fresh: Path) -> None:
     assert _describe_signal(signal.SIGKILL) == "killed (SIGKILL: `kill -9`, or the system ran out of memory)"
 
 
-def test_an_error_at_startup_is_reported_and_the_next_output_is_fresh(model: Path, fresh: Path, sapo: Command) -> None:
-    paths = Paths.default(fresh)
-    background = Background(paths, fresh)
-    background.start(["--model", "missing.gguf"])
-    for found in (wait_until(background.ended), Background(paths).ended()):
-        assert found is not None and not found.expected
-        assert found.reason.startswith(f"there is no model file {Path.cwd() / 'missing.gguf'}; give the path")
-        assert found.lines[-1] == f"sapo: {found.reason}"
+def test_an_error_at_startup_is_reported_and_the_next_output_is_fresh(
+    invoke: Invoke, model: Path, fresh: Path, sapo: Command
+) -> None:
+    assert_refused(invoke("run", "--detach", "--json", "--home", fresh), 2, "foreground", "`sapo logs --follow --json`")
+    refused = invoke("run", "--detach", "--model", "missing.gguf", "--home", fresh)
+    assert_refused(refused, 1, "the node has ended: there is no model file", "sapo logs")
+    background = Background(Paths.default(fresh), fresh)
+    found = background.ended()
+    assert found is not None and not found.expected
+    assert found.reason.startswith(f"there is no model file {Path.cwd() / 'missing.gguf'}; give the path")
+    assert found.lines[-1] == f"sapo: {found.reason}"
     assert sapo(*quick(model, fresh, "--rounds", "1")).code == 0
     ended = background.ended()
     assert ended is not None and ended.expected and ended.reason == "all 1 rounds are done", "one in a terminal"

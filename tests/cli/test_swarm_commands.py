@@ -95,7 +95,7 @@ def test_nobody_is_invited_to_a_node_that_works_alone(invoke: Invoke, tmp_path: 
     with running(tmp_path, FakeNode({"v": 1, "swarm": None})):
         told = invoke("swarm", "invite", "--home", tmp_path)
     assert told.out == ""
-    assert_refused(told.last, 1, "would lead to nobody", "--solo")
+    assert_refused(told, 1, "would lead to nobody", "--solo")
     assert invoke("config", "set", "network", "solo", "--home", tmp_path).code == 0
     assert_refused(invoke("swarm", "invite", "--home", tmp_path), 1, "would lead to nobody", "network = swarm")
 
@@ -212,14 +212,19 @@ def test_answers_that_other_nodes_would_hold_against_this_one_are_not_shared() -
         verify_answers(source, PersonAnswers(replace(ref, entry=other), ("1",), STARTER.digest))
 
 
-def test_what_is_typed_as_an_answer_is_shared_as_one_and_nothing_as_none(invoke: Invoke, tmp_path: Path) -> None:
+def test_what_is_typed_as_an_answer_is_shared_as_one_and_nothing_as_none(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node = FakeNode(source=TaskSource(NINE))
     with running(tmp_path, node):
         assert invoke("answer", "--home", tmp_path, typed="<answer>x</answer>\n32\n").code == 0
-        none = invoke("answer", "--home", tmp_path, typed="")
         told = invoke("answer", "--home", tmp_path, "--json", typed="").record
+        hostile = {**node.question(), "question": "2+2\x1b[2J\x9b\u202e?\nnext"}
+        monkeypatch.setattr(node, "question", lambda: hostile)
+        none = invoke("answer", "--home", tmp_path, typed="")
     assert told["answers"] == told["rewards"] == [] and told["question"] and not told["shared"]
     assert none.code == 0 and none.out == "" and "nothing is shared" in none.err
+    assert "2+2\\x1b[2J\\x9b\\u202e?\nnext" in none.err
     assert [answers.answers for answers in node.answers] == [("<answer>x</answer>", "<answer>32</answer>")]
 
 
@@ -229,12 +234,3 @@ def test_ctrl_c_while_answering_shares_nothing(invoke: Invoke, tmp_path: Path, m
         monkeypatch.setattr(io, "StringIO", lambda _text: typed)
         result = invoke("answer", "--home", tmp_path)
     assert result.code == 130 and result.out == "" and "nothing was shared" in result.err and node.answers == []
-
-
-def test_a_question_is_not_printed_raw(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = TaskSource(STARTER)
-    hostile = {**draw_question(source, 1).as_dict(), "question": "2+2\x1b[2J\x9b\u202e?\nnext"}
-    node = FakeNode(source=source)
-    monkeypatch.setattr(node, "question", lambda: hostile)
-    with running(tmp_path, node):
-        assert "2+2\\x1b[2J\\x9b\\u202e?\nnext" in invoke("answer", "--home", tmp_path, typed="").err

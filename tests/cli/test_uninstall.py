@@ -101,22 +101,19 @@ def test_a_running_node_is_not_removed(invoke: Invoke, tmp_path: Path) -> None:
     assert refused.record["items"] and refused.record["removed"] is False
     assert invoke("uninstall", "--yes", "--json", "--home", tmp_path).record["removed"] is True
     assert not Paths.default(tmp_path).journal.exists()
-    key = Paths.default(tmp_path / "relay").state / "relay-identity"
-    key.parent.mkdir(parents=True)
-    key.write_bytes(b"secret")
-    assert invoke("backup", tmp_path / "relay.zip", "--home", tmp_path / "relay").code == 0
-    assert invoke("restore", tmp_path / "relay.zip", "--home", tmp_path / "new").code == 0
-    assert (tmp_path / "new" / "state" / "relay-identity").read_bytes() == b"secret"
 
 
-def test_a_running_relay_is_not_removed(invoke: Invoke, tmp_path: Path) -> None:
-    paths = Paths.default(tmp_path)
+def test_a_running_relay_is_not_removed_and_its_key_is_worth_a_backup(invoke: Invoke, tmp_path: Path) -> None:
+    paths = Paths.default(tmp_path / "old")
     paths.create()
     key = paths.state / "relay-identity"
     key.write_bytes(b"secret")
     with StateLock(paths.relay_lock, "relay"):
-        refused = invoke("uninstall", "--yes", "--identity", "--home", tmp_path)
+        refused = invoke("uninstall", "--yes", "--identity", "--home", tmp_path / "old")
     assert refused.code == 1 and "a relay runs here" in refused.err and key.read_bytes() == b"secret"
+    assert invoke("backup", tmp_path / "relay.zip", "--home", tmp_path / "old").code == 0
+    assert invoke("restore", tmp_path / "relay.zip", "--home", tmp_path / "new").code == 0
+    assert (tmp_path / "new" / "state" / "relay-identity").read_bytes() == b"secret"
 
 
 def test_a_backup_goes_to_another_home(invoke: Invoke, person: Paths, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from unittest.mock import Mock
 
 import pytest
 
-from sapo_edge.backends.choose import detect
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.doctor import machine
 from sapo_edge.doctor.check import Check, Status
@@ -85,9 +84,8 @@ def test_eval_asks_the_joined_manifest(sapo: Command, model: Path, in_nine: Path
 
 
 @pytest.fixture
-def doctor(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The doctor's checks by name, without loading the backends."""
-    monkeypatch.setattr(detect, "probe", lambda _backends: {})
+def doctor(invoke: Invoke, unprobed: None) -> Any:
+    """The doctor's checks by name."""
 
     def checks(home: Path, *arguments: str | Path) -> dict[str, Any]:
         result = invoke("doctor", "--home", home, "--json", *arguments)
