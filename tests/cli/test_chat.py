@@ -70,9 +70,7 @@ def test_each_question_gets_two_answers(invoke: Invoke, home: Path, model: Path)
     assert starts == ["base     ", "adapter  "] * 2
     assert all(character.isprintable() or character in "\n\t" for character in ended.out)
     assert "tiny" in ended.err and "adapter of round" in ended.err and "(held-out " in ended.err
-
-
-def test_one_question_from_the_command_line_or_from_stdin(invoke: Invoke, home: Path, model: Path) -> None:
+    # One question is on the command line, or all of stdin.
     command = ("chat", "--threads", "1", "--home", home, "--model", model, "--task", "--no-base")
     for question, typed in (("What is 3 + 4?", ""), ("-", "What is\n3 + 4?\n")):
         ended = invoke(*command, question, typed=typed)

@@ -72,7 +72,9 @@ def test_without_a_terminal_it_stays_alone_and_says_how_to_agree(workspace: Open
         asked.paths.consent.unlink()
 
 
-def test_where_figures_are_sent_is_said_with_the_question(workspace: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_figures_are_sent_is_said_with_the_question_and_who_works_alone_is_not_asked(
+    workspace: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shown = on_terminal(monkeypatch, "n\n")
     monkeypatch.delenv("WANDB_MODE", raising=False)
     ask_for_consent(workspace(curves="wandb"), agree=False)
@@ -80,6 +82,9 @@ def test_where_figures_are_sent_is_said_with_the_question(workspace: Opening, mo
     shown = on_terminal(monkeypatch, "n\n")
     ask_for_consent(workspace(), agree=False)
     assert "figures" not in shown.getvalue()
+    shown = on_terminal(monkeypatch, "y\n")
+    asked, text = ask_for_consent(workspace(network="solo"), agree=True)
+    assert asked.is_alone and text == shown.getvalue() == "" and not asked.paths.consent.exists(), "nothing is shared"
 
 
 @pytest.mark.parametrize("typed", ["y\n", "YES\n", " y"])
@@ -137,12 +142,6 @@ else:
 """
     assert pty.spawn([sys.executable, "-c", code], lambda _: b"", lambda _: b"") == 0
     assert (tmp_path / "asked").read_text() == "[True, False]"
-
-
-def test_who_works_alone_is_not_asked(workspace: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = on_terminal(monkeypatch, "y\n")
-    asked, text = ask_for_consent(workspace(network="solo"), agree=True)
-    assert asked.is_alone and text == shown.getvalue() == "" and not asked.paths.consent.exists()
 
 
 def test_who_agreed_to_work_alone_is_asked_before_sharing(workspace: Opening, monkeypatch: pytest.MonkeyPatch) -> None:

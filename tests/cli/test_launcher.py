@@ -88,7 +88,9 @@ def test_a_start_at_login_is_offered_until_it_is_there_and_not_for_a_trial(
     assert launcher.starts_at_login() and not launcher.findings().login
 
 
-def test_a_problem_has_its_remedy(launcher: ProgramLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_problem_has_its_remedy(
+    launcher: ProgramLauncher, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SAPO_EDGE_MODEL", str(tmp_path / "none.gguf"))
     found = launcher.findings()
     (row,) = [row for row in found.rows if row.name == "Model"]
@@ -98,9 +100,7 @@ def test_a_problem_has_its_remedy(launcher: ProgramLauncher, tmp_path: Path, mon
     found = launcher.findings()
     assert [row.name for row in found.rows] == ["Settings"] and not found.rows[0].good and "own" in found.blocked
     assert launcher.choices() == Choices(), "what is set is unknown"
-
-
-def test_no_start_without_a_library(launcher: ProgramLauncher, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SAPO_EDGE_OWN")
     known = importlib.util.find_spec
     monkeypatch.setenv("SAPO_EDGE_MODEL", str(model))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == "torch" else known(name))

@@ -163,7 +163,9 @@ def test_an_invite_waits_for_the_router(invoke: Invoke, tmp_path: Path, monkeypa
         assert "and from elsewhere if the other side's router or another member's forwards a port" in told.err
 
 
-def test_an_invite_by_an_ipv6_address_alone_says_that_a_firewall_may_stop_it(invoke: Invoke, tmp_path: Path) -> None:
+def test_an_invite_by_an_ipv6_address_or_loopback_alone_says_whom_it_leads_here(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Most home routers let nobody in over IPv6, whatever address they give to a machine."""
     firewalled = "only if this side's firewall lets connections in"
     for ips, is_told in ((("192.168.1.5", "2001:4860::5"), True), (("8.8.8.8", "2001:4860::5"), False)):
@@ -171,11 +173,6 @@ def test_an_invite_by_an_ipv6_address_alone_says_that_a_firewall_may_stop_it(inv
         with running(tmp_path, FakeNode({"swarm": {"swarm": STARTER.digest, "addresses": addresses}})):
             told = invoke("swarm", "invite", "--home", tmp_path)
         assert (firewalled in told.err, "can invite you instead" in told.err) == (is_told, is_told), ips
-
-
-def test_an_invite_of_a_node_that_listens_on_loopback_leads_here_from_this_machine_only(
-    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("SAPO_EDGE_LISTEN", "loopback")
     told = invoke("swarm", "invite", "--home", tmp_path)
     assert told.code == 0 and "from this machine only" in told.err and "local network" not in told.err

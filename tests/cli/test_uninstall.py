@@ -124,13 +124,11 @@ def test_a_backup_goes_to_another_home(invoke: Invoke, person: Paths, tmp_path: 
     assert (tmp_path / "new" / "state" / "identity").read_bytes() == person.identity.read_bytes()
     assert_refused(invoke("restore", tmp_path / "sapo.zip"), 1, "overwrites nothing")
     assert_refused(invoke("backup", tmp_path / "other.zip", "--home", tmp_path / "none"), 1, "nothing to back up")
-
-
-def test_a_private_swarms_key_is_worth_a_backup_before_the_first_run(invoke: Invoke, tmp_path: Path) -> None:
+    # Before the first run, a private swarm's key is worth a backup.
     created = invoke("swarm", "create", "starter", "--private", "--json", "--home", tmp_path / "old").record
-    assert "private swarms" in invoke("backup", tmp_path / "sapo.zip", "--home", tmp_path / "old").err
-    assert invoke("restore", tmp_path / "sapo.zip", "--home", tmp_path / "new").code == 0
-    assert invoke("swarm", "show", "--json", "--home", tmp_path / "new").record["swarm"] == created["swarm"]
+    assert "private swarms" in invoke("backup", tmp_path / "key.zip", "--home", tmp_path / "old").err
+    assert invoke("restore", tmp_path / "key.zip", "--home", tmp_path / "third").code == 0
+    assert invoke("swarm", "show", "--json", "--home", tmp_path / "third").record["swarm"] == created["swarm"]
 
 
 PASSPHRASE = "correct horse battery"
