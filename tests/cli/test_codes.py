@@ -40,14 +40,12 @@ PRIVATE = Swarm.of(STARTER, (HERE,), b"k" * 32)
 
 
 @pytest.fixture
-def homes(tmp_path: Path, invoke: Invoke) -> tuple[Path, Path]:
+def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """Homes of an inviter in a private swarm and of a joiner; nothing leaves this machine."""
+    monkeypatch.setenv("SAPO_EDGE_LISTEN", "loopback")
     one, two = tmp_path / "one", tmp_path / "two"
-    for home in (one, two):
-        assert invoke("config", "set", "listen", "loopback", "--home", home).code == 0
-    paths = Paths.default(one)
-    paths.create()
-    Membership(paths.state).join(PRIVATE)
+    two.mkdir()
+    Membership(Paths.default(one).state).join(PRIVATE)
     return one, two
 
 
@@ -211,15 +209,12 @@ def test_ctrl_c_shows_what_was_found(invoke: Invoke, tmp_path: Path, monkeypatch
 def test_one_line_says_why_nothing_can_be_found(
     trouble: Trouble, said: str, invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    without = "by the setting rendezvous (environment SAPO_EDGE_RENDEZVOUS)"
+    assert_refused(invoke("swarm", "find", "--home", tmp_path), 2, without)
     finds(monkeypatch, trouble=trouble)
     refused = invoke("swarm", "find", "--home", tmp_path)
     assert refused.code == 1 and refused.out == ""
     assert refused.err.splitlines()[-1].startswith(f"sapo: strangers' swarms can't be found from here: {said}")
-
-
-def test_who_wants_no_rendezvous_finds_nothing_by_it(invoke: Invoke, tmp_path: Path) -> None:
-    setting = "by the setting rendezvous (environment SAPO_EDGE_RENDEZVOUS)"
-    assert_refused(invoke("swarm", "find", "--home", tmp_path), 2, setting)
 
 
 def test_a_long_manifest_is_described_in_few_words() -> None:

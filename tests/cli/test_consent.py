@@ -29,7 +29,6 @@ from sapo_edge.tui.widgets.dialog import Ask
 from tests.cli.conftest import Command, quick
 from tests.cli.process import kill_node
 from tests.tui.shell import TRUECOLOR, press, screen, text, until
-from tests.undisturbed import UNDISTURBED
 from tests.unit.service.test_systemd import Commands
 
 SWARM = {"SAPO_EDGE_NETWORK": "swarm", "SAPO_EDGE_LISTEN": "loopback", "SAPO_EDGE_MDNS": "off"}
@@ -190,14 +189,12 @@ ROUND_SECONDS = 120.0
 
 
 @pytest.fixture
-def home(tmp_path: Path, plain_environment: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A directory that does not exist, in surroundings where nothing else is set."""
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR"):
         monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    for name, value in UNDISTURBED.items():
-        monkeypatch.setenv(name, value)
     yield tmp_path / "home"
     kill_node(tmp_path / "home")
 

@@ -262,16 +262,12 @@ def test_a_manifest_that_is_gone_leaves_the_settings_and_another_one_to_choose(l
     assert launcher.findings().blocked != "" and "gone" not in launcher.findings().blocked
 
 
-def test_a_running_node_counts_as_consent(launcher: ProgramLauncher) -> None:
+def test_a_running_node_counts_as_consent_and_its_end_is_reported(launcher: ProgramLauncher) -> None:
     with running(launcher.paths.state.parent, FakeNode()):
         assert launcher.consented() and launcher.ended() is None
         launcher.start()
         assert not launcher.paths.background.exists(), "it runs already"
     assert not launcher.consented()
-
-
-def test_the_end_of_a_node_is_reported(launcher: ProgramLauncher) -> None:
-    launcher.paths.create()
     started = {"v": 1, "pid": 2**22 + 1, "created": 1.0, "log": [0, 0], "lock": 0}
     launcher.paths.background.write_text(json.dumps(started))
     launcher.paths.background_output.write_text("loading\nsapo: the disk is full; free some\n")

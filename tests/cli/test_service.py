@@ -64,6 +64,10 @@ def test_install_says_what_it_did_and_what_is_left_to_do(invoke: Invoke, command
     removed = invoke("service", "remove", "--json")
     assert removed.code == 0 and "untouched" in removed.err and removed.record["removed"] is True
     assert "nothing to remove" in invoke("service", "remove").err
+    commands.run.clear()
+    with StateLock(Paths.default(tmp_path / "home").lock):
+        competing = invoke("service", "install", "--home", tmp_path / "home").ok()
+    assert "sapo stop --wait" in competing.err and not any("--no-block" in line for line in commands.run)
 
 
 @pytest.mark.parametrize("command", ["install", "remove"])
@@ -74,15 +78,6 @@ def test_the_unit_of_another_program_stays(invoke: Invoke, commands: Commands, t
     home = ("--home", tmp_path / "home") if command == "install" else ()
     assert_refused(invoke("service", command, "--name", "backup", *home), 2, "another --name")
     assert "/usr/bin/backup" in unit.read_text() and commands.run == [] and not (tmp_path / "home").exists()
-
-
-def test_it_does_not_compete_with_a_node_in_a_terminal(invoke: Invoke, commands: Commands, tmp_path: Path) -> None:
-    paths = Paths.default(tmp_path / "home")
-    paths.create()
-    with StateLock(paths.lock):
-        result = invoke("service", "install", "--home", tmp_path / "home")
-    assert result.code == 0 and "sapo stop --wait" in result.err
-    assert not any("--no-block" in line for line in commands.run)
 
 
 def test_a_service_in_a_swarm_needs_the_owners_consent(

@@ -14,7 +14,7 @@ import pytest
 
 from sapo_edge.cli.logs import parse_since, records
 from sapo_edge.cli.start import _options
-from sapo_edge.control.client import ControlClient, connect, node_runs
+from sapo_edge.control.client import connect, node_runs
 from sapo_edge.errors import ConfigError
 from sapo_edge.events import Notice, to_json
 from sapo_edge.node.background import Background, _describe_signal
@@ -134,23 +134,15 @@ def test_following_goes_on_into_the_next_file(log: Path, monkeypatch: pytest.Mon
     assert [next(seen).text for _ in range(4)] == ["last \\x1b[2J", "step 0", "step 1", "step 2"]
 
 
-def options(model: Path, home: Path) -> list[str]:
-    """Of a run that goes on for ever, without torch; the directory and the command come from `Background`."""
-    given = [str(part) for part in quick(model, home, "--role", "generator")]
-    place = given.index("--home")
-    return given[1:place] + given[place + 2 :]
-
-
-def answering(paths: Paths) -> ControlClient:
-    """A connection to the node, once it answers."""
-    wait_until(lambda: node_runs(paths))
-    return connect(paths)
+def options(model: Path) -> list[str]:
+    """Of a run that goes on for ever, without torch."""
+    return ["--model", str(model), "--role", "generator", "--own", "2", "--answers", "4", "--set", "max_tokens=8"]
 
 
 def test_one_that_still_starts_ends_at_once_when_it_is_told_to_stop(model: Path, fresh: Path, invoke: Invoke) -> None:
     background = Background(Paths.default(fresh), fresh)
     assert not background.end_start()
-    background.start(options(model, fresh))
+    background.start(options(model))
     told = invoke("stop", "--wait", "--json", "--home", fresh)
     assert (told.code, told.err, told.record["ended"]) == (0, "the node was starting or stopping, and ends\n", True)
     # As another process sees it: this one may not have waited for its child yet.
@@ -161,8 +153,9 @@ def test_one_that_still_starts_ends_at_once_when_it_is_told_to_stop(model: Path,
 def test_a_deadly_signal_is_named(model: Path, fresh: Path) -> None:
     paths = Paths.default(fresh)
     background = Background(paths, fresh)
-    background.start(options(model, fresh))
-    with answering(paths) as client:
+    background.start(options(model))
+    wait_until(lambda: node_runs(paths))
+    with connect(paths) as client:
         pid = client.hello["pid"]
         os.kill(pid, signal.SIGSEGV)
         assert client.wait_for_end(SECONDS)
@@ -188,6 +181,6 @@ def test_an_error_at_startup_is_reported_and_the_next_output_is_fresh(
     assert sapo(*quick(model, fresh, "--rounds", "1")).code == 0
     ended = background.ended()
     assert ended is not None and ended.expected and ended.reason == "all 1 rounds are done", "one in a terminal"
-    background.start([*options(model, fresh), "--rounds", "1"])
+    background.start([*options(model), "--rounds", "1"])
     ended = wait_until(background.ended)
     assert ended is not None and ended.expected and not any("missing.gguf" in line for line in ended.lines)

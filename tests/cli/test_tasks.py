@@ -110,9 +110,8 @@ def test_check_names_the_line_of_a_mistake_and_of_a_doubt(invoke: Invoke, tmp_pa
     record = without.record
     assert "lengths are not checked" in without.err and not record["lengths"] and len(record["warnings"]) == 2
     questions.write_text('{"question": "?", "answer": "1"}\n{"question": "?"}\n')
-    assert_refused(invoke("tasks", "check", manifest, *home), 2, "tasks.jsonl, line 2: it has no answer; each needs")
-    assert_refused(invoke("tasks", "check", tmp_path, *home), 2, "tasks.jsonl, line 2: it has no answer")
-    assert_refused(invoke("tasks", "check", questions, *home), 2, "tasks.jsonl, line 2: it has no answer")
+    for place in (manifest, tmp_path, questions):
+        assert_refused(invoke("tasks", "check", place, *home), 2, "tasks.jsonl, line 2: it has no answer; each needs")
     assert_refused(invoke("tasks", "preview", tmp_path / "none", *home), 2, "there is no file")
     own = load_manifest(write_own(tmp_path))
     placed = [Placed("here", OwnQuestion("0 + 1?", "1", Number()))]
@@ -206,11 +205,9 @@ def test_a_file_of_questions_alone_is_trained_on_as_it_was_checked(invoke: Invok
     assert invoke("config", "set", "manifest", str(table), "--home", tmp_path).code == 0
 
 
-GSM8K = {"question": ["2 + 3?", "3 + 4?", "2 + 3?"], "answer": ["It is\n#### 5", "It is\n#### 7", "again\n#### 5"]}
-
-
 def test_a_table_becomes_a_manifest_and_its_first_rows_are_shown(invoke: Invoke, tmp_path: Path) -> None:
-    pq.write_table(pa.table(GSM8K), tmp_path / "sums.parquet")
+    columns = {"question": ["2 + 3?", "3 + 4?", "2 + 3?"], "answer": ["It is\n#### 5", "It is\n#### 7", "Yes\n#### 5"]}
+    pq.write_table(pa.table(columns), tmp_path / "sums.parquet")
     result = invoke("tasks", "import", tmp_path / "sums.parquet", tmp_path / "My Sums").ok()
     manifest, questions = map(Path, result.out.splitlines())
     assert load_manifest(manifest).own_questions == 2 and load_manifest(manifest).name == "my-sums"
@@ -222,9 +219,9 @@ def test_a_table_becomes_a_manifest_and_its_first_rows_are_shown(invoke: Invoke,
     ):  # fmt: skip
         assert text in result.err
     (tmp_path / "rows.csv").write_text("Frage;Antwort\n2 + 3?;5\n")
-    columns = ("--question", "Frage", "--answer", "Antwort")
-    invoke("tasks", "import", tmp_path / "rows.csv", tmp_path / "rows", *columns).ok()
-    assert_refused(invoke("tasks", "import", tmp_path / "rows.csv", tmp_path / "rows", *columns), 2, "is there already")
+    rows = ("tasks", "import", tmp_path / "rows.csv", tmp_path / "rows", "--question", "Frage", "--answer", "Antwort")
+    invoke(*rows).ok()
+    assert_refused(invoke(*rows), 2, "is there already")
     assert_refused(invoke("tasks", "import", "someone/sums", tmp_path / "x"), 2, "hf:OWNER/NAME")
     assert_refused(invoke("tasks", "import", "rows.csv", tmp_path / "x", "--split", "test"), 2, "has splits here")
     assert_refused(invoke("tasks", "import", tmp_path / "no.jsonl", tmp_path / "x"), 2, "can't be read")

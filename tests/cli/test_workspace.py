@@ -210,19 +210,19 @@ def test_a_name_and_a_file_win_over_a_swarms(invited: Path, tmp_path: Path, monk
     assert named is not None and named.name == "mine"
 
 
-def groups(home: Path, **flags: object) -> int:
-    shape = open_workspace(home, flags).round_shape()
-    assert shape is not None and shape.max_tokens == STARTER.max_tokens
-    assert shape.trainable == (flags.get("role") != "generator") and shape.precision == flags.get("precision", "auto")
-    return shape.groups
-
-
 def test_an_estimate_counts_the_groups_of_a_round(tmp_path: Path) -> None:
-    assert groups(tmp_path) == groups(tmp_path, network="solo") == 8, "4 own and 4 external"
-    assert groups(tmp_path, own=2, external=3) == groups(tmp_path, own=2, external=3, network="solo") == 5
-    assert groups(tmp_path, precision="float32") == 8 and groups(tmp_path, role="generator") == 4
+    def groups(**flags: object) -> int:
+        shape = open_workspace(tmp_path, flags).round_shape()
+        assert shape is not None and shape.max_tokens == STARTER.max_tokens
+        assert shape.precision == flags.get("precision", "auto")
+        assert shape.trainable == (flags.get("role") != "generator")
+        return shape.groups
+
+    assert groups() == groups(network="solo") == 8, "4 own and 4 external"
+    assert groups(own=2, external=3) == groups(own=2, external=3, network="solo") == 5
+    assert groups(precision="float32") == 8 and groups(role="generator") == 4
     Membership(Paths.default(tmp_path).state).leave()
-    assert open_workspace(tmp_path).is_alone and groups(tmp_path) == 8 and groups(tmp_path, role="generator") == 8
+    assert open_workspace(tmp_path).is_alone and groups() == 8 and groups(role="generator") == 8
 
 
 def test_doctor_estimates_a_round(doctor: Any, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

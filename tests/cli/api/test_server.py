@@ -100,7 +100,9 @@ def test_runs_that_can_not_be_read_are_an_error_in_openais_form(api: Api, home: 
     assert api.chat("first").status == 200
 
 
-def test_the_token_is_made_once_for_its_owner_alone_and_printed(home: Path, invoke: Invoke) -> None:
+def test_only_an_address_is_listened_on_and_the_token_is_made_once_for_its_owner(home: Path, invoke: Invoke) -> None:
+    for host in ("example.org", "", "127.0.0.1:80"):
+        assert_refused(invoke("api", "--host", host, "--home", home), 2, "is no address")
     file = home / "state" / "api-token"
     first = invoke("api", "--show-token", "--home", home).out.strip()
     assert file.stat().st_mode & 0o777 == 0o600 and len(first) > 40
@@ -142,11 +144,6 @@ def test_the_command_prints_where_to_ask_and_ends_by_a_signal(home: Path, model:
             assert token not in told
         finally:
             process.kill()
-
-
-def test_only_an_address_can_be_listened_on(home: Path, invoke: Invoke) -> None:
-    for host in ("example.org", "", "127.0.0.1:80"):
-        assert_refused(invoke("api", "--host", host, "--home", home), 2, "is no address")
 
 
 @pytest.mark.parametrize(("host", "name"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("::1", "[::1]")])
