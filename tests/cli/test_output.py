@@ -22,6 +22,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from sapo_edge.cli import entry
 from sapo_edge.cli.commands import GROUPS, PLACES
 from sapo_edge.cli.main import main
 from sapo_edge.cli.run import _print_result
@@ -136,6 +137,7 @@ def test_the_shell_completes_commands(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch, typed: str, expected: list[str]
 ) -> None:
     words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" ")), "_SAPO_COMPLETE": "complete_bash"}
+    monkeypatch.setattr(entry, "has_terminal", lambda: True)
     for name, value in words.items():
         monkeypatch.setenv(name, value)
     assert sorted(invoke().out.split()) == expected

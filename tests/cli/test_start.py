@@ -74,7 +74,7 @@ def test_a_detached_node_answers_when_the_command_returns_and_outlives_its_termi
     again = invoke("start", "--home", fresh)
     assert again.code == 0 and "runs here already" in again.err
     assert invoke("stop", "--wait", "--home", fresh).code == 0
-    logs, ended = invoke("logs", "--home", fresh), Background(paths).ended()
+    logs, ended = invoke("logs", "--home", fresh), wait_until(Background(paths).ended)
     assert logs.code == 0 and "stopped: asked to stop" in logs.out and "no node runs" in logs.err
     assert ended is not None and ended.expected and ended.reason == "asked to stop"
     assert any("node_stopped" in line for line in ended.lines) and any("loading" in line for line in ended.lines)
