@@ -351,14 +351,15 @@ def test_help_is_printed_when_asked_for_and_without_a_command(invoke: Invoke, ar
     assert result.code == code and "Usage: " in result.out and result.err == ""
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 def test_a_stdout_that_is_closed_or_full_gives_no_traceback(tmp_path: Path) -> None:
     reading, closed = os.pipe()
     os.close(reading)
-    full = os.open("/dev/full", os.O_WRONLY)
-    for words, out, said in (("config show", closed, b""), ("--help", closed, b""), ("paths", full, b"disk is full")):
+    cases = [("config show", closed, b""), ("--help", closed, b"")]
+    if Path("/dev/full").exists():
+        cases.append(("paths", os.open("/dev/full", os.O_WRONLY), b"disk is full"))
+    for words, out, said in cases:
         command = [sys.executable, "-m", "sapo_edge", *words.split()]
         ended = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, cwd=tmp_path, timeout=60, check=False)
         assert ended.returncode == 1 and said in ended.stderr and ended.stderr.count(b"\n") == bool(said)
-    os.close(closed)
-    os.close(full)
+    for out in {out for _, out, _ in cases}:
+        os.close(out)

@@ -24,11 +24,9 @@ from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.swarm.joining.membership import Membership
 from tests.cli.conftest import checkpoints, quick
 from tests.cli.inprocess import Invoke
-from tests.cli.process import assert_refused, fork
+from tests.cli.process import TIMEOUT, assert_refused, fork
 from tests.swarm.joining.test_invite import HERE
 from tests.unit.service.test_systemd import Commands, plan
-
-SECONDS = 90
 
 
 @pytest.fixture(autouse=True)
@@ -146,8 +144,8 @@ def test_a_node_reports_to_its_supervisor_from_its_start_to_its_end(model: Path,
     variables = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "4000000"}
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(variables["NOTIFY_SOCKET"])
-        supervisor.settimeout(SECONDS)
-        before, until = f"import os; os.environ.update({variables!r})", time.monotonic() + SECONDS
+        supervisor.settimeout(TIMEOUT)
+        before, until = f"import os; os.environ.update({variables!r})", time.monotonic() + TIMEOUT
         node = fork(*quick(model, tmp_path / "home", "--set", "held_out=0"), directory=tmp_path, before=before)
 
         def heard(begin: str) -> str:
@@ -158,7 +156,7 @@ def test_a_node_reports_to_its_supervisor_from_its_start_to_its_end(model: Path,
 
         assert heard("READY") == "READY=1" and heard("WATCHDOG") == "WATCHDOG=1" and heard("STATUS=round ")
         node.send_signal(signal.SIGTERM)
-        assert "EXTEND_TIMEOUT_USEC=" in heard("STOPPING=1") and node.wait(SECONDS) == 0
+        assert "EXTEND_TIMEOUT_USEC=" in heard("STOPPING=1") and node.wait(TIMEOUT) == 0
     assert checkpoints(tmp_path / "home")
 
 
