@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from sapo_edge.backends.choose import detect
 from sapo_edge.cli import service
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.service import systemd
@@ -73,6 +74,12 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     yield tmp_path / "home"
     kill_node(tmp_path / "home")
+
+
+@pytest.fixture
+def unprobed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A doctor that does not load the backends' packages, which takes seconds."""
+    monkeypatch.setattr(detect, "probe", lambda _backends: {})
 
 
 @pytest.fixture

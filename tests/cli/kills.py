@@ -16,7 +16,6 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
+from sapo_edge.transport import Receiver, Solo
 from tests.cli.conftest import quick
 from tests.cli.process import ONE_THREAD, reward_by_length
 from tests.forked import Forked
@@ -41,20 +41,14 @@ LONGEST = 2.5
 """Most seconds from the node's first event to its end."""
 
 
-class Resending:
+class Resending(Solo):
     """A transport whose peer sends the same rollouts at each start."""
 
-    def subscribe(self, receive: Callable[[Rollout, str], None]) -> None:
+    def subscribe(self, receiver: Receiver) -> None:
         tasks, _ = TaskSource(load_manifest("starter")).training_tasks(99, 0, EXTERNAL)
         answers = (Answer("x", True), Answer("xx", True))
         for number, task in enumerate(tasks):
-            receive(Rollout(task.ref, task.question, task.ground_truth, answers, "a peer", 1, number, 1.0), "")
-
-    def publish(self, rollouts: Sequence[Rollout]) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+            receiver(Rollout(task.ref, task.question, task.ground_truth, answers, "a peer", 1, number, 1.0), "")
 
 
 def main_of_node() -> None:
@@ -136,19 +130,16 @@ class Killed:
     def _read(self, ended: threading.Event) -> None:
         """Read the journal over the control socket, and keep a transaction on its file open."""
         with contextlib.ExitStack() as closing:
-            while not ended.is_set():
-                with contextlib.suppress(SapoError), connect(self.paths) as client:
-                    if self.paths.journal.exists():
-                        uri = f"{self.paths.journal.as_uri()}?mode=ro"
-                        file = closing.enter_context(contextlib.closing(sqlite3.connect(uri, uri=True)))
-                        file.execute("BEGIN")
-                        with contextlib.suppress(sqlite3.Error):
-                            file.execute("SELECT count(*) FROM rounds").fetchone()
+            while not ended.wait(0.02):
+                with contextlib.suppress(SapoError, sqlite3.Error), connect(self.paths) as client:
+                    uri = f"{self.paths.journal.as_uri()}?mode=ro"
+                    file = closing.enter_context(contextlib.closing(sqlite3.connect(uri, uri=True)))
+                    file.execute("BEGIN")
+                    file.execute("SELECT count(*) FROM rounds").fetchone()
                     while not ended.is_set():
                         client.request("history", {"points": 100})
                         client.request("rollouts", {"limit": 50})
                         self.replies += 1
-                time.sleep(0.02)
 
 
 def run(directory: Path, instants: int, seed: int) -> int:

@@ -47,11 +47,6 @@ class Result:
         record: dict[str, Any] = json.loads(self.out)
         return record
 
-    @property
-    def last(self) -> Result:
-        """The same with the last line of its stderr alone."""
-        return Result(self.code, self.out, self.err.splitlines()[-1])
-
     def ok(self) -> Result:
         """The same, of a command that succeeded."""
         assert self.code == 0, self.err
@@ -178,7 +173,7 @@ class Fault:
     """A signal that a process gets at an exact place.
 
     Args:
-        name: "kill", "int", "term" or "hup"; "hup-hup" for two in a row; "int-later-int" for two with a pause between.
+        name: "kill", "hup-term" for two in a row, or "int-later-int" for two with a pause between.
         step: "generate", "update", "trained" (between update and checkpoint), "checkpoint" (half-written) or
             "evaluate".
         number: at which time.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -69,9 +70,7 @@ def test_each_question_gets_two_answers(invoke: Invoke, home: Path, model: Path)
     assert starts == ["base     ", "adapter  "] * 2
     assert all(character.isprintable() or character in "\n\t" for character in ended.out)
     assert "tiny" in ended.err and "adapter of round" in ended.err and "(held-out " in ended.err
-
-
-def test_one_question_from_the_command_line_or_from_stdin(invoke: Invoke, home: Path, model: Path) -> None:
+    # One question is on the command line, or all of stdin.
     command = ("chat", "--threads", "1", "--home", home, "--model", model, "--task", "--no-base")
     for question, typed in (("What is 3 + 4?", ""), ("-", "What is\n3 + 4?\n")):
         ended = invoke(*command, question, typed=typed)
@@ -82,21 +81,11 @@ def test_one_question_from_the_command_line_or_from_stdin(invoke: Invoke, home: 
 
 
 def test_a_question_is_a_task_and_a_chat_plain(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked_as_task: list[bool] = []
-
-    class Listening:
-        speakers = (True,)
-
-        def cancel(self) -> None: ...
-
-        def ask(self, text: str, *, task: bool, temperature: float, show: object, follow: bool) -> int:
-            asked_as_task.append(task)
-            return 0
-
-    monkeypatch.setattr(chat_module, "open_conversation", lambda *_, **__: nullcontext((Listening(), Models("m", "t"))))
+    listening = Mock(speakers=(True,), **{"ask.return_value": 0})
+    monkeypatch.setattr(chat_module, "open_conversation", lambda *_, **__: nullcontext((listening, Models("m", "t"))))
     for arguments in (("7 + 8?",), ("7 + 8?", "--plain"), (), ("--task",)):
         assert invoke("chat", *arguments, "--home", tmp_path, typed="7 + 8?\n").code == 0
-    assert asked_as_task == [True, False, False, True]
+    assert [call.kwargs["task"] for call in listening.ask.call_args_list] == [True, False, False, True]
 
 
 def test_without_an_adapter_only_the_base_model_answers(model: Path, tmp_path: Path) -> None:
@@ -134,8 +123,7 @@ def test_ctrl_c_ends_one_question_without_words(home: Path, model: Path) -> None
         assert "stopped" not in process.communicate(SECONDS)[1] and process.returncode == 130
 
 
-@pytest.mark.parametrize("at", ["loading", "ready"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(("at", "number"), [("loading", signal.SIGTERM), ("ready", signal.SIGINT)])
 def test_a_signal_ends_the_service_in_order(home: Path, model: Path, at: str, number: signal.Signals) -> None:
     with start("chat", "--json", "--home", home, "--model", model, directory=home) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -157,8 +145,8 @@ def test_an_error_ends_the_service_in_order_while_its_input_is_open(tmp_path: Pa
 def test_answers_stream_from_base_and_adapter(open_chat: Callable[..., ChatProcess]) -> None:
     chat, said = open_chat(opened=False), list[str]()
     assert chat.open(said.append).startswith("tiny, adapter of round ") and "loading tiny" in said
-    for task in (False, True):
-        shown = asked(chat, task=task)
+    plain, as_task, again = (asked(chat, task=task) for task in (False, True, False))
+    for shown in (plain, as_task):
         assert [piece.adapter for piece in shown] == sorted(piece.adapter for piece in shown)
         for adapter in (False, True):
             pieces = [piece for piece in shown if piece.adapter == adapter]
@@ -166,30 +154,27 @@ def test_answers_stream_from_base_and_adapter(open_chat: Callable[..., ChatProce
             assert all(later.text.startswith(piece.text) for piece, later in itertools.pairwise(pieces))
     # In plain chat an answer may be long; as a task it has the length of training. How many pieces it comes in depends
     # on how busy the machine is.
-    plain, as_task = ([len(piece.text) for piece in asked(chat, task=task) if piece.done] for task in (False, True))
-    assert all(longer > shorter for longer, shorter in zip(plain, as_task, strict=True))
-    assert max(piece.tokens_per_second for piece in asked(chat)) > 0
-    assert [piece.text for piece in asked(chat) if piece.done] == [piece.text for piece in asked(chat) if piece.done]
+    texts, shorter, same = ([piece.text for piece in shown if piece.done] for shown in (plain, as_task, again))
+    assert all(len(text) > len(short) for text, short in zip(texts, shorter, strict=True))
+    assert max(piece.tokens_per_second for piece in plain) > 0 and texts == same
 
 
-def test_a_question_can_be_cancelled_and_another_asked(open_chat: Callable[..., ChatProcess]) -> None:
+def test_a_question_can_be_cancelled_and_closing_ends_a_waiting_call_and_leaves_no_files(
+    open_chat: Callable[..., ChatProcess], tmp_path: Path
+) -> None:
     chat = open_chat(*LONG)
-    shown: list[ChatAnswer] = []
+    process = chat._process
+    assert process is not None and list((tmp_path / "temporary").iterdir())
 
     def show(piece: ChatAnswer) -> None:
         shown.append(piece)
         chat.cancel()
 
-    chat.ask("question", task=False, temperature=0.0, show=show)
-    assert shown and not any(piece.done for piece in shown)
-    chat.cancel()
-    assert sum(piece.done for piece in asked(chat, "another")) == 2
-
-
-def test_closing_ends_a_waiting_call_and_leaves_no_files(open_chat: Callable[..., ChatProcess], tmp_path: Path) -> None:
-    chat = open_chat(*LONG)
-    process = chat._process
-    assert process is not None and list((tmp_path / "temporary").iterdir())
+    for text in ("question", "another"):
+        shown: list[ChatAnswer] = []
+        chat.ask(text, task=False, temperature=0.0, show=show)
+        assert shown and not any(piece.done for piece in shown)
+        chat.cancel()
     began = threading.Event()
     failed: list[str] = []
 
@@ -211,17 +196,13 @@ def test_closing_ends_a_waiting_call_and_leaves_no_files(open_chat: Callable[...
         asked(chat)
 
 
-def test_a_failed_load_has_a_remedy(open_chat: Callable[..., ChatProcess], other_model: Path, tmp_path: Path) -> None:
+def test_a_failed_load_has_a_remedy(open_chat: Callable[..., ChatProcess], other_model: Path) -> None:
     closed = open_chat(opened=False)
     closed.close()
     with pytest.raises(SapoError, match="stopped"):
         closed.open(lambda text: None)
-    for options, message in (
-        (("--adapter", tmp_path), "holds no adapter; give the directory"),
-        (("--model", other_model), "was made with another model; give the one"),
-    ):
-        with pytest.raises(SapoError, match=message):
-            open_chat(*options)
+    with pytest.raises(SapoError, match="was made with another model; give the one"):
+        open_chat("--model", other_model)
 
 
 def test_a_process_that_dies_is_reported(open_chat: Callable[..., ChatProcess]) -> None:

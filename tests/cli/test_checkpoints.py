@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import sqlite3
 import sys
 from contextlib import closing
@@ -31,7 +30,7 @@ def listed(invoke: Invoke, home: Path) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in invoke("checkpoints", "list", "--home", home, "--json").record["checkpoints"]}
 
 
-def test_checkpoints_are_listed_with_their_marks(invoke: Invoke, home: Path) -> None:
+def test_checkpoints_are_listed_with_their_marks_and_only_those_without_are_removed(invoke: Invoke, home: Path) -> None:
     rows = listed(invoke, home)
     rounds = [row["round"] for row in rows.values()]
     assert rounds == sorted(rounds) and "newest" in rows[f"round-{max(rounds):06d}"]["marks"]
@@ -43,10 +42,6 @@ def test_checkpoints_are_listed_with_their_marks(invoke: Invoke, home: Path) -> 
     text = invoke("checkpoints", "list", "--home", home).out.splitlines()
     assert text[0].split() == ["checkpoint", "validation", "written", "size"]
     assert [line.split()[0] for line in text[1:]] == list(rows) and "newest" in text[-1]
-
-
-def test_what_nobody_needs_is_removed_and_nothing_else(invoke: Invoke, home: Path) -> None:
-    rows = listed(invoke, home)
     spare = next(row for row in rows.values() if not row["marks"])
     marked = next(row for row in rows.values() if row["marks"])
     assert_refused(invoke("checkpoints", "remove", str(marked["round"]), "--home", home), 1, "is the ")
@@ -88,13 +83,22 @@ def test_what_was_set_aside_is_listed_and_removed(invoke: Invoke, home: Path) ->
     assert name not in listed(invoke, home)
 
 
-def test_mistakes_are_answered_and_create_nothing(invoke: Invoke, tmp_path: Path, home: Path) -> None:
-    fresh = tmp_path / "fresh"
-    assert "train first" in invoke("checkpoints", "list", "--home", fresh).err
-    assert_refused(invoke("checkpoints", "remove", "3", "--home", fresh), 1, "no checkpoint of round 3")
-    assert not fresh.exists()
+def test_mistakes_are_answered_and_change_nothing(
+    invoke: Invoke, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh, before = ("--home", tmp_path / "fresh"), checkpoints(home)
+    assert "train first" in invoke("checkpoints", "list", *fresh).err
+    assert_refused(invoke("checkpoints", "remove", "3", *fresh), 1, "no checkpoint of round 3")
+    assert_refused(invoke("rollback", *fresh), 1, "there is no checkpoint yet; train first")
+    assert invoke("rollback", "--round", "-1", *fresh).code == 2 and not (tmp_path / "fresh").exists()
     assert_refused(invoke("checkpoints", "remove", "--home", home), 2, "not clear what to remove")
     assert_refused(invoke("checkpoints", "remove", "3", "--aside", "--home", home), 2, "not clear what to remove")
+    refused = invoke("rollback", "--round", "99", "--home", home)
+    assert_refused(refused, 1, "there is no checkpoint of round 99; give --round")
+    monkeypatch.setattr("sapo_edge.cli.checkpoints.START_SECONDS", 0.1)
+    with StateLock(Paths.default(home).lock):
+        assert_refused(invoke("rollback", "--home", home), 1, "uses")
+    assert checkpoints(home) == before
     shutil.rmtree(Paths.default(home).checkpoints)
     assert "train first" in invoke("checkpoints", "list", "--home", home).err
 
@@ -110,20 +114,6 @@ def test_a_running_node_is_asked(invoke: Invoke, tmp_path: Path) -> None:
     assert node.requests == ["rollback None", "rollback 7", "rollback 50"]
 
 
-def test_other_returns_are_refused(invoke: Invoke, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    empty = tmp_path / "empty"
-    assert_refused(invoke("rollback", "--home", empty), 1, "there is no checkpoint yet; train first")
-    assert not empty.exists()
-    assert invoke("rollback", "--round", "-1", "--home", empty).code == 2
-    told = invoke("rollback", "--round", "99", "--home", home)
-    assert_refused(told, 1, "there is no checkpoint of round 99; give --round")
-    monkeypatch.setattr("sapo_edge.cli.checkpoints.START_SECONDS", 0.1)
-    before = checkpoints(home)
-    with StateLock(Paths.default(home).lock):
-        assert_refused(invoke("rollback", "--home", home), 1, "uses")
-    assert checkpoints(home) == before
-
-
 def test_a_stopped_node_goes_on_from_the_checkpoint(sapo: Command, invoke: Invoke, model: Path, home: Path) -> None:
     told = invoke("rollback", "--round", "4", "--home", home, "--json")
     assert told.record == {"v": 1, "done": "rollback", "from": 5, "to": 4, "running": False}
@@ -137,21 +127,6 @@ def test_a_stopped_node_goes_on_from_the_checkpoint(sapo: Command, invoke: Invok
         "eval", "--adapter", Paths.default(home).checkpoints / "round-000005.rolled-back", "--model", model,
         "--questions", "2", "--home", home, "--json",
     ).ok()  # fmt: skip
-
-
-def test_a_return_that_was_killed_in_the_middle_is_finished_by_the_next_start(home: Path, tmp_path: Path) -> None:
-    """`tests/unit/state/test_store.py` ends one before and after each step."""
-    kill = """
-import os, signal
-from sapo_edge.state.journal import Journal
-Journal.roll_back = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-"""
-    process = fork("rollback", "--round", "4", "--home", home, directory=tmp_path, before=kill)
-    process.communicate(timeout=60)
-    assert process.returncode == -signal.SIGKILL
-    with Store(Paths.default(home)) as store:
-        assert store.latest is not None and store.latest.round == store.journal.last_round() == 4
-    assert "round-000005.rolled-back" in checkpoints(home)
 
 
 def test_a_node_that_runs_returns(sapo: Command, model: Path, home: Path, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gc
 import importlib.util
 import json
@@ -15,6 +14,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import DEFAULT, Mock
 
 import pytest
 
@@ -26,7 +26,6 @@ from sapo_edge.config import layers
 from sapo_edge.config.layers import read_file
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.errors import ConfigError, ExitCode, SapoError, StateError
-from sapo_edge.events import HeldOut
 from sapo_edge.service import systemd
 from sapo_edge.service.systemd import Systemd
 from sapo_edge.state.consent import agreed_to_share
@@ -39,7 +38,8 @@ from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tui import app as tui_app
 from sapo_edge.tui.node.launcher import Choices, Consent, Launcher
 from tests.cli.inprocess import FakeNode, Invoke, running
-from tests.fakes import round_event
+from tests.fakes import find_the_disk_full, round_event
+from tests.unit.control.evaluations import validate
 from tests.unit.service.test_systemd import Commands, plan
 
 STARTER = load_manifest("starter")
@@ -88,7 +88,9 @@ def test_a_start_at_login_is_offered_until_it_is_there_and_not_for_a_trial(
     assert launcher.starts_at_login() and not launcher.findings().login
 
 
-def test_a_problem_has_its_remedy(launcher: ProgramLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_problem_has_its_remedy(
+    launcher: ProgramLauncher, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SAPO_EDGE_MODEL", str(tmp_path / "none.gguf"))
     found = launcher.findings()
     (row,) = [row for row in found.rows if row.name == "Model"]
@@ -98,9 +100,7 @@ def test_a_problem_has_its_remedy(launcher: ProgramLauncher, tmp_path: Path, mon
     found = launcher.findings()
     assert [row.name for row in found.rows] == ["Settings"] and not found.rows[0].good and "own" in found.blocked
     assert launcher.choices() == Choices(), "what is set is unknown"
-
-
-def test_no_start_without_a_library(launcher: ProgramLauncher, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SAPO_EDGE_OWN")
     known = importlib.util.find_spec
     monkeypatch.setenv("SAPO_EDGE_MODEL", str(model))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name == "torch" else known(name))
@@ -214,21 +214,10 @@ def test_failed_consent_changes_no_file(launcher: ProgramLauncher, monkeypatch: 
     before = {file: file.read_bytes() for file in (paths.config_file, paths.state / "swarms.json")}
     invite = PRIVATE.to_line()
     if step == "consent":
-
-        def fill(path: Path, data: bytes) -> None:
-            raise OSError(errno.ENOSPC, "no space left")
-
-        monkeypatch.setattr("sapo_edge.state.consent.write_atomically", fill)
+        monkeypatch.setattr("sapo_edge.state.consent.write_atomically", find_the_disk_full)
     if step == "settings":
-        write, written = layers.set_value, list[str]()
-
-        def fail_late(file: Path, name: str, value: str | None) -> object:
-            written.append(name)
-            if len(written) == 2:
-                raise ConfigError("the disk is full", "free some space")
-            return write(file, name, value)
-
-        monkeypatch.setattr(launcher_module, "set_value", fail_late)
+        late = Mock(wraps=layers.set_value, side_effect=[DEFAULT, ConfigError("the disk is full", "free some space")])
+        monkeypatch.setattr(launcher_module, "set_value", late)
     with pytest.raises((ConfigError, StateError)):
         launcher.accept(Consent("invite", invite[:-1] if step == "invite" else invite, threads=2))
     assert {file: file.read_bytes() for file in before} == before
@@ -273,16 +262,12 @@ def test_a_manifest_that_is_gone_leaves_the_settings_and_another_one_to_choose(l
     assert launcher.findings().blocked != "" and "gone" not in launcher.findings().blocked
 
 
-def test_a_running_node_counts_as_consent(launcher: ProgramLauncher) -> None:
+def test_a_running_node_counts_as_consent_and_its_end_is_reported(launcher: ProgramLauncher) -> None:
     with running(launcher.paths.state.parent, FakeNode()):
         assert launcher.consented() and launcher.ended() is None
         launcher.start()
         assert not launcher.paths.background.exists(), "it runs already"
     assert not launcher.consented()
-
-
-def test_the_end_of_a_node_is_reported(launcher: ProgramLauncher) -> None:
-    launcher.paths.create()
     started = {"v": 1, "pid": 2**22 + 1, "created": 1.0, "log": [0, 0], "lock": 0}
     launcher.paths.background.write_text(json.dumps(started))
     launcher.paths.background_output.write_text("loading\nsapo: the disk is full; free some\n")
@@ -316,10 +301,7 @@ def test_a_job_can_be_stopped_before_and_while_it_runs(launcher: ProgramLauncher
 
 
 def test_a_full_disk_is_an_error_that_the_app_shows(launcher: ProgramLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(tempfile, "TemporaryFile", find_the_disk_full)
     with pytest.raises(SapoError, match="No space left"):
         launcher.job("tasks", "list").run()
     chat = launcher.chat()
@@ -328,25 +310,18 @@ def test_a_full_disk_is_an_error_that_the_app_shows(launcher: ProgramLauncher, m
     chat.close()
 
 
-def test_the_outcome_comes_from_the_journal_without_a_node(launcher: ProgramLauncher) -> None:
+def test_the_outcome_comes_from_the_journal_and_news_begin_where_somebody_looked(launcher: ProgramLauncher) -> None:
     empty = launcher.outcome()
     assert (empty.report.learned, empty.report.run.rounds, empty.report.adapter, empty.history) == (None, 0, "", {})
     assert launcher.news() == "" and not launcher.paths.state.exists()
-    journal = Journal(launcher.paths.journal)
-    interval: dict[str, Any] = {"questions": 9, "low": 0, "high": 1, "split": "validation"}
-    for round, correct in ((0, 1), (7, 6)):
-        journal.record(HeldOut(round=round, accuracy=correct / 9, correct=correct, **interval))
-    journal.record(round_event(7))
-    journal.close()
-    outcome = launcher.outcome()
-    learned = outcome.report.learned
-    assert learned is not None and (learned.before, learned.now) == (1, 6)
-    assert outcome.report.run.rounds == 7 and outcome.history["round"] == [7]
-
-
-def test_news_begin_where_somebody_looked_last(launcher: ProgramLauncher) -> None:
     with closing(Journal(launcher.paths.journal)) as journal:
+        for round, marks in ((0, "100"), (7, "110")):
+            validate(journal, round, marks, ("sums",) * 3)
         journal.record(round_event(7))
+        outcome = launcher.outcome()
+        learned = outcome.report.learned
+        assert learned is not None and (learned.before, learned.now) == (1, 2)
+        assert outcome.report.run.rounds == 7 and outcome.history["round"] == [7]
         assert launcher.news().startswith("7 rounds since you last looked")
         journal.record(round_event(9))
         assert launcher.news().startswith("2 rounds") and launcher.news() == ""

@@ -1,30 +1,35 @@
-"""`sapo run`: its output, its ends, what signals do, and what a kill leaves."""
+"""`sapo run`: its output, its ends, what signals do, what a kill leaves, and how it pauses by itself."""
 
 from __future__ import annotations
 
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from datetime import datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import trio
 
 from sapo_edge import events
 from sapo_edge.care.stop import Stop
-from sapo_edge.config.settings import Settings
+from sapo_edge.control.client import connect
+from sapo_edge.control.protocol import ControlError
 from sapo_edge.library import signals
 from sapo_edge.library.session import open_transport
 from sapo_edge.library.signals import StopSignals
-from sapo_edge.library.workspace import Workspace
+from sapo_edge.library.workspace import open_workspace
 from sapo_edge.room import Room
+from sapo_edge.state.journal import Journal
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 from sapo_edge.swarm.joining.membership import Membership
@@ -33,8 +38,8 @@ from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource
 from tests.cli import kills
 from tests.cli.conftest import Command, checkpoints, quick
-from tests.cli.inprocess import FakeNode, running
-from tests.cli.process import Result, assert_refused, run, start
+from tests.cli.inprocess import FakeNode, Invoke, running
+from tests.cli.process import Result, assert_refused, fork, run, start
 from tests.defences.defence import fails_without
 from tests.unit.library.test_curves import scalars
 
@@ -75,45 +80,42 @@ def test_without_json_progress_is_on_stderr_and_nothing_left_in_the_directory(mo
     assert "\x1b" not in result.err
 
 
-def test_a_second_run_continues_also_with_other_settings(sapo: Command, model: Path, home: Path) -> None:
-    finished = sapo(*quick(model, home, "--rounds", "5"))
-    assert finished.code == 0 and "nothing to do; ask for more with --rounds" in finished.err
+def test_a_second_run_continues_with_other_settings_after_the_last_sound_checkpoint(
+    sapo: Command, model: Path, home: Path
+) -> None:
+    for role in ("trainer", "generator"):
+        finished = sapo(*quick(model, home, "--rounds", "5", "--role", role)).ok()
+        assert "nothing to do; ask for more with --rounds" in finished.err
+    (Paths.default(home).checkpoints / "round-000005" / WEIGHTS[0]).write_bytes(b"damaged")
     result = sapo(*quick(model, home, "--rounds", "6", "--json", "--set", "warmup=2"), rewarded=True).ok()
-    assert [event["round"] for event in result.named("node_started", "round")] == [5, 6]
+    assert [event["round"] for event in result.named("node_started", "round")] == [4, 5, 6]
+    assert any("round-000005.damaged" in event["text"] for event in result.named("notice")), "set aside and repeated"
 
 
-def test_a_generator_is_told_too_that_its_rounds_are_done(sapo: Command, model: Path, tmp_path: Path) -> None:
-    first, second = (sapo(*quick(model, tmp_path, "--rounds", "1", "--role", "generator")).ok() for _ in range(2))
-    assert ["nothing to do" in result.err for result in (first, second)] == [False, True]
-
-
-@pytest.mark.parametrize("name", ["term", "hup-term", "hup-later-hup", "int-int"])
-def test_one_signal_or_a_burst_finishes_the_round(sapo: Command, model: Path, tmp_path: Path, name: str) -> None:
-    result = sapo(*quick(model, tmp_path, "--json"), rewarded=True, fault=f"{name} generate 2").ok()
+def test_a_burst_of_signals_finishes_the_round(sapo: Command, model: Path, tmp_path: Path) -> None:
+    result = sapo(*quick(model, tmp_path, "--json"), rewarded=True, fault="hup-term generate 2").ok()
     assert [event["round"] for event in result.named("checkpoint")] == [1, 2]
     (stopped,) = result.named("node_stopped")
     assert stopped["reason"] == "asked to stop" and stopped["rounds"] == 2
     assert "press again to stop immediately" in result.err
 
 
-@pytest.mark.parametrize("step", ["generate", "update"])
 def test_two_signals_lose_at_most_the_round_in_progress(
-    sapo: Command, model: Path, tmp_path: Path, trained: tuple[Path, Result], step: str
+    sapo: Command, model: Path, tmp_path: Path, trained: tuple[Path, Result]
 ) -> None:
-    result = sapo(*quick(model, tmp_path, "--json"), rewarded=True, fault=f"int-later-int {step} 2")
+    result = sapo(*quick(model, tmp_path, "--json"), rewarded=True, fault="int-later-int generate 2")
     assert result.code == 130, result.err
     assert [event["round"] for event in result.named("round", "checkpoint")] == [1, 1]
     assert checkpoints(tmp_path) == ["round-000001"] and "Traceback" not in result.err
-    if step == "generate":
-        again = sapo(*quick(model, tmp_path, "--json", "--rounds", "3"), rewarded=True)
-        assert [event["round"] for event in again.named("round")] == [2, 3]
-        assert weights(tmp_path, 3) == weights(trained[0], 3)
+    again = sapo(*quick(model, tmp_path, "--json", "--rounds", "3"), rewarded=True)
+    assert [event["round"] for event in again.named("round")] == [2, 3]
+    assert weights(tmp_path, 3) == weights(trained[0], 3)
 
 
 def test_a_kill_changes_no_bit(sapo: Command, model: Path, tmp_path: Path, trained: tuple[Path, Result]) -> None:
     home = tmp_path / "home"
-    # Three times before anything is saved; then in the second round, half-written, and after it.
-    for step in ("generate 1", "trained 1", "checkpoint 1", "update 2", "checkpoint 1", "evaluate 1"):
+    # Twice before anything is saved; then in the second round, half-written, and after it.
+    for step in ("trained 1", "checkpoint 1", "update 2", "checkpoint 1", "evaluate 1"):
         killed = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True, fault=f"kill {step}")
         assert killed.code == -signal.SIGKILL, (step, killed.err)
     assert checkpoints(home) == ["round-000001", "round-000002"]
@@ -121,14 +123,6 @@ def test_a_kill_changes_no_bit(sapo: Command, model: Path, tmp_path: Path, train
     assert weights(home, 5) == weights(trained[0], 5) and checkpoints(home) == checkpoints(trained[0])
     assert [event["round"] for event in last.named("round")] == [3, 4, 5]
     assert [event["round"] for event in last.named("held_out")] == [2, 4, 5], "the missing one is made first"
-
-
-def test_a_damaged_checkpoint_is_set_aside_and_its_round_repeated(sapo: Command, model: Path, home: Path) -> None:
-    before = weights(home, 5)
-    (Paths.default(home).checkpoints / "round-000005" / WEIGHTS[0]).write_bytes(b"damaged")
-    result = sapo(*quick(model, home, "--rounds", "5", "--json"), rewarded=True).ok()
-    assert any("round-000005.damaged" in event["text"] for event in result.named("notice"))
-    assert [event["round"] for event in result.named("round")] == [5] and weights(home, 5) == before
 
 
 def test_a_node_that_left_its_swarm_works_alone(sapo: Command, model: Path, tmp_path: Path) -> None:
@@ -143,13 +137,17 @@ def test_a_node_that_left_its_swarm_works_alone(sapo: Command, model: Path, tmp_
     assert ended["own"] == 4 and not [event for event in result.named("notice") if "missing" in event["text"]]
 
 
+GENERATOR = ("--json", "--role", "generator")
+"""Of a node whose start takes no seconds for torch."""
+
+
 def test_as_a_program_it_prints_events_as_they_happen_and_takes_signals(model: Path, tmp_path: Path) -> None:
-    with start(*quick(model, tmp_path / "home", "--json", "--rounds", "0"), directory=tmp_path) as process:
+    with start(*quick(model, tmp_path / "home", *GENERATOR, "--rounds", "0"), directory=tmp_path) as process:
         assert process.stdout is not None
         told = []
         for line in process.stdout:
             told.append(json.loads(line))
-            if told[-1]["event"] == "checkpoint" and told[-1]["round"] == 2:
+            if told[-1]["event"] == "round" and told[-1]["round"] == 2:
                 process.send_signal(signal.SIGINT)
         error = process.stderr.read() if process.stderr is not None else ""
         assert process.wait(30) == 0, error
@@ -158,44 +156,36 @@ def test_as_a_program_it_prints_events_as_they_happen_and_takes_signals(model: P
 
 
 def test_a_closed_pipe_ends_the_run_in_order(model: Path, tmp_path: Path) -> None:
-    with start(*quick(model, tmp_path / "home", "--json", "--rounds", "50"), directory=tmp_path) as process:
+    with start(*quick(model, tmp_path / "home", *GENERATOR, "--rounds", "50"), directory=tmp_path) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
         error = process.stderr.read()
         assert process.wait(30) == 0, error
     assert "Traceback" not in error and "Exception ignored" not in error
-    assert len(list(Paths.default(tmp_path / "home").checkpoints.glob("*"))) < 10
+    with closing(Journal(Paths.default(tmp_path / "home").journal)) as journal:
+        assert (journal.last_round() or 0) < 10
 
 
-def test_a_second_node_on_one_state_is_refused_and_the_first_one_named(sapo: Command, model: Path, home: Path) -> None:
-    with running(home, FakeNode()):
-        assert_refused(sapo(*quick(model, home)), 1, f"process {os.getpid()}", "`sapo status`", "`sapo stop --wait`")
-    with StateLock(home / "state" / "lock"):
-        assert_refused(sapo(*quick(model, home)), 1, "does not answer", "try again", f"kill {os.getpid()}")
+def test_a_second_node_on_one_state_is_refused_and_the_first_one_named(
+    invoke: Invoke, model: Path, tmp_path: Path
+) -> None:
+    arguments = quick(model, tmp_path, "--solo")
+    with running(tmp_path, FakeNode()):
+        assert_refused(invoke(*arguments), 1, f"process {os.getpid()}", "`sapo status`", "`sapo stop --wait`")
+    with StateLock(Paths.default(tmp_path).lock):
+        assert_refused(invoke(*arguments), 1, "does not answer", "try again", f"kill {os.getpid()}")
 
 
 @fails_without("library/session.py", "Reputation(room=room)", "Reputation()")
 def test_the_swarm_of_a_node_accepts_what_its_rounds_allow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Any] = []
-
-    def make(*parts: Any) -> SimpleNamespace:
-        opened.extend(parts)
-        return SimpleNamespace(start=lambda: SimpleNamespace(close=lambda: None, status=lambda: None))
-
-    monkeypatch.setattr(member, "Member", make)
-    swarm = SimpleNamespace(id=bytes(32), key=None, bootstrap=())
-    paths = SimpleNamespace(state=tmp_path)
-    workspace = SimpleNamespace(
-        swarm=swarm, is_alone=False, settings=Settings(), paths=paths, contacts=(), dht_nodes=None, maps_port=False,
-        membership=Membership(tmp_path),
-    )  # fmt: skip
+    monkeypatch.setattr(member, "Member", made := Mock())
     room = Room()
     room.author = room.newcomers = 0.001
-    with ExitStack() as closing:
+    with ExitStack() as stack:
         source = TaskSource(load_manifest("starter"))
-        open_transport(cast("Workspace", workspace), source, bytes(32), lambda event: None, closing, room)
-    reputation = opened[1].reputation
+        open_transport(open_workspace(tmp_path), source, bytes(32), lambda event: None, stack, room)
+    reputation = made.call_args.args[1].reputation
     reputation.charge("author", "neighbour")
     assert not reputation.allows("author", "neighbour")
 
@@ -250,18 +240,12 @@ def test_only_a_later_second_ctrl_c_or_sigterm_stops_immediately(
     assert stop.finish.is_set() and stop.is_immediate is immediate and len(said) == lines
 
 
-def test_a_closed_terminal_does_not_keep_a_signal_from_stopping_the_node() -> None:
-    def fail(_text: str) -> None:
-        raise OSError
-
-    stop = Stop()
+def test_a_closed_terminal_keeps_no_signal_from_ending_a_node_or_another_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stop, fail = Stop(), Mock(side_effect=OSError)
     StopSignals(stop, fail)(HUP, None)
     assert stop.finish.is_set()
-
-
-def test_a_closed_terminal_does_not_keep_a_signal_from_ending_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_text: str) -> None:
-        raise OSError
 
     async def wait() -> None:
         signal.raise_signal(TERM)
@@ -272,32 +256,77 @@ def test_a_closed_terminal_does_not_keep_a_signal_from_ending_a_program(monkeypa
         trio.run(signals.until_signal, wait, "ending")
 
 
-IGNORING = """
-import os, signal, sys
-from sapo_edge.care.stop import Stop
-from sapo_edge.library.signals import StopSignals
-ignored = int(sys.argv[1])
-for number in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT):
-    signal.signal(number, signal.SIG_IGN if number == ignored else signal.SIG_DFL)
-stop = Stop()
-StopSignals(stop, lambda text: None).install()
-os.kill(os.getpid(), ignored or signal.SIGHUP)
-open(sys.argv[2], "w").write(str(stop.finish.wait(0.1)))
-"""
-"""Ignores a signal, as a program that started this one did, and tells whether it ends the node."""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="Unix only")
-@pytest.mark.parametrize(("ignored", "terminal", "ends"), [
-    (HUP, False, False), (TERM, False, False), (INT, False, True), (INT, True, False), (None, False, True),
+@pytest.mark.parametrize(("ignored", "terminal", "ending"), [
+    (HUP, False, [INT, TERM]), (TERM, False, [INT, HUP]), (INT, False, [INT, TERM, HUP]), (INT, True, [TERM, HUP]),
 ])  # fmt: skip
-def test_an_ignored_signal_stays_so(tmp_path: Path, ignored: signal.Signals | None, terminal: bool, ends: bool) -> None:
+def test_a_signal_that_is_ignored_at_the_start_stays_so(
+    monkeypatch: pytest.MonkeyPatch, ignored: signal.Signals, terminal: bool, ending: list[signal.Signals]
+) -> None:
     """SIGINT aside: without a terminal nobody presses Ctrl-C by accident."""
-    command = [sys.executable, "-c", IGNORING, str(int(ignored or 0)), str(tmp_path / "ended")]
-    if terminal:
-        import pty
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_IGN if number == ignored else signal.SIG_DFL)
+    monkeypatch.setattr(signals, "_has_terminal", lambda: terminal)
+    assert signals.ending_signals() == ending
 
-        assert pty.spawn(command, lambda _: b"", lambda _: b"") == 0
-    else:
-        subprocess.run(command, timeout=60, check=True, start_new_session=True)
-    assert (tmp_path / "ended").read_text() == str(ends)
+
+def test_a_process_knows_whether_a_terminal_controls_it() -> None:
+    code = "import sys; from sapo_edge.library.signals import _has_terminal; sys.exit(_has_terminal())"
+    command = [sys.executable, "-c", code]
+    assert subprocess.run(command, timeout=60, check=False, start_new_session=True).returncode == 0
+    assert os.waitstatus_to_exitcode(pty.spawn(command, lambda _: b"", lambda _: b"")) == 1
+
+
+WAIT = 60.0
+INTERVAL = 0.2
+"""Seconds between two looks at the machine, instead of 5."""
+IMPATIENT = f"""
+import functools
+from sapo_edge.care import pauses
+pauses.AutoPause = functools.partial(pauses.AutoPause, interval={INTERVAL})
+"""
+
+
+def test_a_node_pauses_in_quiet_hours_until_the_user_resumes_it_or_changes_them(model: Path, tmp_path: Path) -> None:
+    begin, end = (f"{datetime.now() + timedelta(hours=hours):%H:%M}" for hours in (-1, 1))
+    hours, quiet = f"{begin}-{end}", [f"quiet hours until {end}"]
+    arguments = quick(model, tmp_path, "--solo", "--json", "--set", f"quiet_hours={hours}")
+    with fork(*arguments, directory=tmp_path, before=IMPATIENT) as process, ExitStack() as stack:
+        stack.callback(process.kill)
+        watchdog = threading.Timer(WAIT, process.kill)
+        watchdog.start()
+        stack.callback(watchdog.cancel)
+
+        def following(name: str, after: float = 0.0) -> dict[str, Any]:
+            """The next event of this name and after this moment."""
+            events = map(json.loads, process.stdout)
+            return next(event for event in events if event["event"] == name and event["time"] > after)
+
+        assert f"to {end}; `sapo resume` overrules that" in " ".join(following("node_started")["reasons"])
+        assert following("paused")["reasons"] == quiet
+        with connect(Paths.default(tmp_path)) as client:
+            told = client.request("status")
+            assert (told["state"], told["paused"]) == ("paused", quiet)
+            with pytest.raises(ControlError, match="quiet_hours = '22-7'"):
+                client.request("settings", {"quiet_hours": "22-7"})
+            for value, reasons in (("", []), (hours, quiet)):
+                client.request("settings", {"quiet_hours": value})
+                assert following("paused")["reasons"] == reasons
+            client.request("resume")
+            resumed = following("paused")
+            assert resumed["reasons"] == []
+            following("round", resumed["time"] + 2.5 * INTERVAL)
+            assert client.request("status")["paused"] == [], "after two looks"
+        process.send_signal(signal.SIGINT)
+        process.stdout.read()
+        assert process.wait(WAIT) == 0
+
+
+def test_only_run_lowers_its_priority(
+    sapo: Command, invoke: Invoke, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = quick(model, tmp_path, "--rounds", "1", "--role", "generator")
+    told = sapo(*arguments, environment={"SAPO_EDGE_NICE": "3"})
+    assert told.code == 0 and "  priority: low (nice 3), so that other programs go first" in told.err.splitlines()
+    assert "  pauses only when asked to" in told.err.splitlines() and "paused" not in told.err
+    monkeypatch.setenv("SAPO_EDGE_NICE", "3")
+    # `tests/conftest.py` looks whether this process has kept its own.
+    assert "priority" not in invoke("config", "validate", "--home", tmp_path).err

@@ -24,11 +24,9 @@ from sapo_edge.state.paths import HOME_VARIABLE, Paths
 from sapo_edge.swarm.joining.membership import Membership
 from tests.cli.conftest import checkpoints, quick
 from tests.cli.inprocess import Invoke
-from tests.cli.process import assert_refused, fork
+from tests.cli.process import TIMEOUT, assert_refused, fork
 from tests.swarm.joining.test_invite import HERE
 from tests.unit.service.test_systemd import Commands, plan
-
-SECONDS = 90
 
 
 @pytest.fixture(autouse=True)
@@ -36,19 +34,16 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")
 
 
-def test_a_model_of_the_hub_can_be_written_wherever_models_are(
+def test_a_dry_run_prints_the_unit_and_leaves_no_file(
     invoke: Invoke, commands: Commands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "/data/models")
     monkeypatch.setenv("SAPO_EDGE_MODEL", "hf:a/b")
-    unit = invoke("service", "install", "--dry-run", "--home", tmp_path / "home").out
-    assert any(line.startswith("ReadWritePaths=") and "-/data/models" in line.split() for line in unit.splitlines())
-
-
-def test_a_dry_run_prints_the_unit_and_leaves_no_file(invoke: Invoke, commands: Commands, tmp_path: Path) -> None:
     result = invoke("service", "install", "--dry-run", "--home", tmp_path / "home")
     assert result.code == 0 and commands.run == [] and list(tmp_path.iterdir()) == []
     assert f"-P -m sapo_edge run --home {tmp_path / 'home'}\n" in result.out and "MemoryMax=" in result.out
+    (places,) = (line for line in result.out.splitlines() if line.startswith("ReadWritePaths="))
+    assert "-/data/models" in places.split(), "a model of the hub can be written wherever models are"
     told = invoke("service", "install", "--dry-run", "--home", tmp_path / "home", "--json").record
     assert told["text"] == result.out and told["changed"] is False
     system = invoke("service", "install", "--dry-run", "--system")
@@ -67,6 +62,10 @@ def test_install_says_what_it_did_and_what_is_left_to_do(invoke: Invoke, command
     removed = invoke("service", "remove", "--json")
     assert removed.code == 0 and "untouched" in removed.err and removed.record["removed"] is True
     assert "nothing to remove" in invoke("service", "remove").err
+    commands.run.clear()
+    with StateLock(Paths.default(tmp_path / "home").lock):
+        competing = invoke("service", "install", "--home", tmp_path / "home").ok()
+    assert "sapo stop --wait" in competing.err and not any("--no-block" in line for line in commands.run)
 
 
 @pytest.mark.parametrize("command", ["install", "remove"])
@@ -77,15 +76,6 @@ def test_the_unit_of_another_program_stays(invoke: Invoke, commands: Commands, t
     home = ("--home", tmp_path / "home") if command == "install" else ()
     assert_refused(invoke("service", command, "--name", "backup", *home), 2, "another --name")
     assert "/usr/bin/backup" in unit.read_text() and commands.run == [] and not (tmp_path / "home").exists()
-
-
-def test_it_does_not_compete_with_a_node_in_a_terminal(invoke: Invoke, commands: Commands, tmp_path: Path) -> None:
-    paths = Paths.default(tmp_path / "home")
-    paths.create()
-    with StateLock(paths.lock):
-        result = invoke("service", "install", "--home", tmp_path / "home")
-    assert result.code == 0 and "sapo stop --wait" in result.err
-    assert not any("--no-block" in line for line in commands.run)
 
 
 def test_a_service_in_a_swarm_needs_the_owners_consent(
@@ -124,7 +114,7 @@ def test_a_program_that_its_user_cannot_reach_is_refused(
     (private / "python").write_text("")
     (private / "python").chmod(0o755)
     monkeypatch.setattr("sys.executable", str(private / "python"))
-    assert_refused(invoke("service", "install", "--system", "--home", tmp_path / "home").last, 2, "--global")
+    assert_refused(invoke("service", "install", "--system", "--home", tmp_path / "home"), 2, "--global")
     assert commands.run == [] and not (tmp_path / "home").exists()
 
 
@@ -154,8 +144,8 @@ def test_a_node_reports_to_its_supervisor_from_its_start_to_its_end(model: Path,
     variables = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "4000000"}
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
         supervisor.bind(variables["NOTIFY_SOCKET"])
-        supervisor.settimeout(SECONDS)
-        before, until = f"import os; os.environ.update({variables!r})", time.monotonic() + SECONDS
+        supervisor.settimeout(TIMEOUT)
+        before, until = f"import os; os.environ.update({variables!r})", time.monotonic() + TIMEOUT
         node = fork(*quick(model, tmp_path / "home", "--set", "held_out=0"), directory=tmp_path, before=before)
 
         def heard(begin: str) -> str:
@@ -166,12 +156,13 @@ def test_a_node_reports_to_its_supervisor_from_its_start_to_its_end(model: Path,
 
         assert heard("READY") == "READY=1" and heard("WATCHDOG") == "WATCHDOG=1" and heard("STATUS=round ")
         node.send_signal(signal.SIGTERM)
-        assert "EXTEND_TIMEOUT_USEC=" in heard("STOPPING=1") and node.wait(SECONDS) == 0
+        assert "EXTEND_TIMEOUT_USEC=" in heard("STOPPING=1") and node.wait(TIMEOUT) == 0
     assert checkpoints(tmp_path / "home")
 
 
 @pytest.mark.parametrize(
-    ("megabytes", "name"), [(430, "512mb"), (920, "1gb"), (1900, "2gb"), (3790, "4gb"), (7800, "8gb"), (15_900, "")]
+    ("megabytes", "name"),
+    [(430, "512mb"), (920, "1gb"), (1900, "2gb"), (3790, "4gb"), (7800, "8gb"), (LARGE // MIB, ""), (15_900, "")],
 )
 def test_the_profile_follows_the_memory_that_such_a_machine_shows(megabytes: int, name: str) -> None:
     assert choose_profile(megabytes * MIB) == name
@@ -183,7 +174,6 @@ def test_profiles_are_settings_that_exist_and_go_together() -> None:
         assert all(getattr(resolved.settings, name) == value for name, value in profile.settings.items())
         assert all(value != SETTINGS[name].default for name, value in profile.settings.items()), "no more than needed"
     assert [profile.memory for profile in PROFILES.values()] == sorted({p.memory for p in PROFILES.values()})
-    assert choose_profile(LARGE) == ""
 
 
 def test_one_file_makes_ten_nodes(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,15 +14,15 @@ import pytest
 
 from sapo_edge.cli.logs import parse_since, records
 from sapo_edge.cli.start import _options
-from sapo_edge.control.client import ControlClient, connect, node_runs
+from sapo_edge.control.client import connect, node_runs
 from sapo_edge.errors import ConfigError
 from sapo_edge.events import Notice, to_json
-from sapo_edge.node.background import Background
+from sapo_edge.node.background import Background, _describe_signal
 from sapo_edge.state.paths import Paths
 from tests.cli.conftest import Command, quick
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.cli.process import assert_refused
-from tests.cli.test_metrics import ask
+from tests.cli.test_control_commands import ask
 from tests.fakes import log_line
 from tests.ports import free_port
 from tests.waiting import wait_until
@@ -51,27 +51,34 @@ def test_flags_are_passed_on() -> None:
     assert _options(flags, ["nice=0"]) == ["--rounds=3", "--model=m.gguf", "--solo", "--own=2", "--set=nice=0"]
 
 
-def test_a_detached_node_answers_when_the_command_returns(invoke: Invoke, model: Path, fresh: Path) -> None:
-    port = free_port()
-    started = invoke(*quick(model, fresh, "--detach", "--set", "held_out=0", "--set", f"metrics_port={port}"))
-    assert started.code == 0 and "started (process " in started.err, started.err
+def test_a_detached_node_answers_when_the_command_returns_and_outlives_its_terminal(
+    invoke: Invoke, model: Path, fresh: Path
+) -> None:
+    port, paths, shown = free_port(), Paths.default(fresh), list[bytes]()
+    arguments = quick(model, fresh, "--detach", "--role", "generator", "--set", f"metrics_port={port}")
+
+    def read(terminal: int) -> bytes:
+        shown.append(os.read(terminal, 4096))
+        return shown[-1]
+
+    assert pty.spawn([sys.executable, "-m", "sapo_edge", *map(str, arguments)], read, lambda _: b"") == 0
+    started = b"".join(shown)
+    assert b"started (process " in started and b"  loading the model\r\n" in started, "it is said what takes long"
     status = invoke("status", "--home", fresh, "--json").record
-    assert status["state"] in ("starting", "running") and f"(process {status['pid']})" in started.err
-    assert "  loading the model into torch for training\n" in started.err, "it is said what takes long"
+    assert status["state"] in ("starting", "running") and status["swarm"] is None, "the environment is passed on"
+    pid = status["pid"]
+    assert f"(process {pid})".encode() in started and os.getsid(pid) == pid != os.getsid(0)
     log = invoke("logs", "--since", "1h", "--home", fresh).out
-    assert "loading the model into torch" in log and log.index("loading the model") < log.index("started: ")
+    assert "loading the model" in log and log.index("loading the model") < log.index("started: ")
     assert "\nsapo_edge_round " in ask(port)[1], "it gives Prometheus its figures"
     again = invoke("start", "--home", fresh)
     assert again.code == 0 and "runs here already" in again.err
     assert invoke("stop", "--wait", "--home", fresh).code == 0
-    ended = invoke("logs", "--home", fresh)
-    assert ended.code == 0 and "stopped: asked to stop" in ended.out and "no node runs" in ended.err
-
-
-def test_a_start_that_fails_says_why(invoke: Invoke, fresh: Path) -> None:
-    result = invoke("run", "--detach", "--model", "missing.gguf", "--home", fresh)
-    assert_refused(result, 1, "the node has ended: there is no model file", "sapo logs")
-    assert_refused(invoke("run", "--detach", "--json", "--home", fresh), 2, "foreground", "`sapo logs --follow --json`")
+    logs, ended = invoke("logs", "--home", fresh), wait_until(Background(paths).ended)
+    assert logs.code == 0 and "stopped: asked to stop" in logs.out and "no node runs" in logs.err
+    assert ended is not None and ended.expected and ended.reason == "asked to stop"
+    assert any("node_stopped" in line for line in ended.lines) and any("loading" in line for line in ended.lines)
+    assert paths.background_output.stat().st_mode & 0o077 == 0
 
 
 def test_a_detached_start_asks_for_consent(invoke: Invoke, fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,58 +134,15 @@ def test_following_goes_on_into_the_next_file(log: Path, monkeypatch: pytest.Mon
     assert [next(seen).text for _ in range(4)] == ["last \\x1b[2J", "step 0", "step 1", "step 2"]
 
 
-def options(model: Path, home: Path) -> list[str]:
-    """Of a run that goes on for ever, without torch; the directory and the command come from `Background`."""
-    given = [str(part) for part in quick(model, home, "--role", "generator")]
-    place = given.index("--home")
-    return given[1:place] + given[place + 2 :]
-
-
-def answering(paths: Paths) -> ControlClient:
-    """A connection to the node, once it answers."""
-    wait_until(lambda: node_runs(paths))
-    return connect(paths)
-
-
-def test_it_outlives_its_starter_and_the_terminal(model: Path, fresh: Path, tmp_path: Path) -> None:
-    code = f"""
-import signal, time
-from pathlib import Path
-from sapo_edge.node.background import Background
-from sapo_edge.state.paths import Paths
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
-fresh = Path({str(fresh)!r})
-Background(Paths.default(fresh), fresh).start({options(model, fresh)!r})
-print("started", flush=True)
-time.sleep({SECONDS})
-"""
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True, cwd=tmp_path
-    ) as starter:
-        assert starter.stdout is not None and starter.stdout.readline() == "started\n"
-        # What a terminal does to all that were started in it when it is closed.
-        os.killpg(starter.pid, signal.SIGHUP)
-        assert starter.wait(SECONDS) == -signal.SIGHUP
-    paths = Paths.default(fresh)
-    background = Background(paths)
-    assert background.running() and background.ended() is None
-    with answering(paths) as client:
-        pid = client.hello["pid"]
-        assert os.getsid(pid) == pid != os.getsid(0)
-        assert client.request("status")["swarm"] is None, "the environment is passed on"
-        background.start()
-        client.request("stop")
-        assert client.wait_for_end(SECONDS)
-    ended = wait_until(background.ended)
-    assert ended is not None and ended.expected and ended.reason == "asked to stop"
-    assert any("node_stopped" in line for line in ended.lines) and any("loading" in line for line in ended.lines)
-    assert paths.background_output.stat().st_mode & 0o077 == 0
+def options(model: Path) -> list[str]:
+    """Of a run that goes on for ever, without torch."""
+    return ["--model", str(model), "--role", "generator", "--own", "2", "--answers", "4", "--set", "max_tokens=8"]
 
 
 def test_one_that_still_starts_ends_at_once_when_it_is_told_to_stop(model: Path, fresh: Path, invoke: Invoke) -> None:
     background = Background(Paths.default(fresh), fresh)
     assert not background.end_start()
-    background.start(options(model, fresh))
+    background.start(options(model))
     told = invoke("stop", "--wait", "--json", "--home", fresh)
     assert (told.code, told.err, told.record["ended"]) == (0, "the node was starting or stopping, and ends\n", True)
     # As another process sees it: this one may not have waited for its child yet.
@@ -186,37 +150,37 @@ def test_one_that_still_starts_ends_at_once_when_it_is_told_to_stop(model: Path,
     assert not other.running() and not other.end_start()
 
 
-@pytest.mark.parametrize(("number", "known", "unknown"), [
-    (signal.SIGKILL, "killed (SIGKILL: `kill -9`, or the system ran out of memory)", "ended without a message"),
-    (signal.SIGSEGV, "crashed in native code (SIGSEGV)", "crashed in native code (Segmentation fault)"),
-])  # fmt: skip
-def test_a_deadly_signal_is_named(model: Path, fresh: Path, number: signal.Signals, known: str, unknown: str) -> None:
+def test_a_deadly_signal_is_named(model: Path, fresh: Path) -> None:
     paths = Paths.default(fresh)
     background = Background(paths, fresh)
-    background.start(options(model, fresh))
-    with answering(paths) as client:
+    background.start(options(model))
+    wait_until(lambda: node_runs(paths))
+    with connect(paths) as client:
         pid = client.hello["pid"]
-        os.kill(pid, number)
+        os.kill(pid, signal.SIGSEGV)
         assert client.wait_for_end(SECONDS)
     ended, elsewhere = wait_until(background.ended), Background(paths).ended()
-    assert ended is not None and not ended.expected and ended.reason == known
-    assert elsewhere is not None and not elsewhere.expected and elsewhere.reason.startswith(unknown)
+    assert ended is not None and not ended.expected and ended.reason == "crashed in native code (SIGSEGV)"
+    assert elsewhere is not None and elsewhere.reason == "crashed in native code (Segmentation fault)"
     wait_until(lambda: not psutil.pid_exists(pid))  # no zombie
-    if number == signal.SIGSEGV:
-        assert any("Current thread" in line or "File " in line for line in ended.lines)
+    assert any("Current thread" in line or "File " in line for line in ended.lines)
+    assert _describe_signal(signal.SIGKILL) == "killed (SIGKILL: `kill -9`, or the system ran out of memory)"
 
 
-def test_an_error_at_startup_is_reported_and_the_next_output_is_fresh(model: Path, fresh: Path, sapo: Command) -> None:
-    paths = Paths.default(fresh)
-    background = Background(paths, fresh)
-    background.start(["--model", "missing.gguf"])
-    for found in (wait_until(background.ended), Background(paths).ended()):
-        assert found is not None and not found.expected
-        assert found.reason.startswith(f"there is no model file {Path.cwd() / 'missing.gguf'}; give the path")
-        assert found.lines[-1] == f"sapo: {found.reason}"
+def test_an_error_at_startup_is_reported_and_the_next_output_is_fresh(
+    invoke: Invoke, model: Path, fresh: Path, sapo: Command
+) -> None:
+    assert_refused(invoke("run", "--detach", "--json", "--home", fresh), 2, "foreground", "`sapo logs --follow --json`")
+    refused = invoke("run", "--detach", "--model", "missing.gguf", "--home", fresh)
+    assert_refused(refused, 1, "the node has ended: there is no model file", "sapo logs")
+    background = Background(Paths.default(fresh), fresh)
+    found = background.ended()
+    assert found is not None and not found.expected
+    assert found.reason.startswith(f"there is no model file {Path.cwd() / 'missing.gguf'}; give the path")
+    assert found.lines[-1] == f"sapo: {found.reason}"
     assert sapo(*quick(model, fresh, "--rounds", "1")).code == 0
     ended = background.ended()
     assert ended is not None and ended.expected and ended.reason == "all 1 rounds are done", "one in a terminal"
-    background.start([*options(model, fresh), "--rounds", "1"])
+    background.start([*options(model), "--rounds", "1"])
     ended = wait_until(background.ended)
     assert ended is not None and ended.expected and not any("missing.gguf" in line for line in ended.lines)

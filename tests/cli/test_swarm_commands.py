@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -75,7 +76,6 @@ def test_two_private_swarms_of_one_manifest_differ(invoke: Invoke, tmp_path: Pat
     assert len(known) == 1 and known[0]["id"] in ids
     assert invoke("swarm", "join", known[0]["id"][:10], "--home", tmp_path).code == 0
     assert_refused(invoke("swarm", "join", "starter", "--home", tmp_path), 2, "2 swarms match")
-    assert_refused(invoke("swarm", "join", "nothing", "--home", tmp_path), 2, "neither an invite nor a swarm")
 
 
 def test_the_swarm_of_own_questions_is_private_unless_asked(invoke: Invoke, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_nobody_is_invited_to_a_node_that_works_alone(invoke: Invoke, tmp_path: 
     with running(tmp_path, FakeNode({"v": 1, "swarm": None})):
         told = invoke("swarm", "invite", "--home", tmp_path)
     assert told.out == ""
-    assert_refused(told.last, 1, "would lead to nobody", "--solo")
+    assert_refused(told, 1, "would lead to nobody", "--solo")
     assert invoke("config", "set", "network", "solo", "--home", tmp_path).code == 0
     assert_refused(invoke("swarm", "invite", "--home", tmp_path), 1, "would lead to nobody", "network = swarm")
 
@@ -135,16 +135,12 @@ def test_the_running_nodes_addresses_come_first(invoke: Invoke, tmp_path: Path) 
         long = invoke("swarm", "invite", "--home", tmp_path).out
         assert len(long) < 1024 and parse_invite(long).bootstrap == tuple(many[:5])
         assert "until you restart it" in invoke("swarm", "leave", "--home", tmp_path).err
-
-
-def test_a_private_swarms_invite_does_not_lead_to_a_node_of_the_open_one(invoke: Invoke, tmp_path: Path) -> None:
-    invoke("swarm", "create", "--private", "--home", tmp_path)
-    address, swarm = f"/ip4/8.8.8.8/tcp/4001/p2p/{PEER}", Membership(tmp_path / "state").current
-    assert swarm is not None
-    for running_in, shown in ((STARTER.digest, ()), (swarm.id.hex(), (address,))):
-        with running(tmp_path, FakeNode({"swarm": {"swarm": running_in, "addresses": [address]}})):
+        # A private swarm's invite does not lead to a node of the open one.
+        created = invoke("swarm", "create", "--private", "--home", tmp_path, "--json").record
+        for swarm, shown in ((STARTER.digest, ()), (created["swarm"]["id"], here[1:])):
+            node.record["swarm"] = {"swarm": swarm, "addresses": here}
             told = invoke("swarm", "invite", "--home", tmp_path)
-        assert parse_invite(told.out).bootstrap == shown and ("not in this swarm" in told.err) == (not shown)
+            assert parse_invite(told.out).bootstrap == tuple(shown) and ("not in this swarm" in told.err) == (not shown)
 
 
 def test_an_invite_waits_for_the_router(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +163,9 @@ def test_an_invite_waits_for_the_router(invoke: Invoke, tmp_path: Path, monkeypa
         assert "and from elsewhere if the other side's router or another member's forwards a port" in told.err
 
 
-def test_an_invite_by_an_ipv6_address_alone_says_that_a_firewall_may_stop_it(invoke: Invoke, tmp_path: Path) -> None:
+def test_an_invite_by_an_ipv6_address_or_loopback_alone_says_whom_it_leads_here(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Most home routers let nobody in over IPv6, whatever address they give to a machine."""
     firewalled = "only if this side's firewall lets connections in"
     for ips, is_told in ((("192.168.1.5", "2001:4860::5"), True), (("8.8.8.8", "2001:4860::5"), False)):
@@ -175,11 +173,6 @@ def test_an_invite_by_an_ipv6_address_alone_says_that_a_firewall_may_stop_it(inv
         with running(tmp_path, FakeNode({"swarm": {"swarm": STARTER.digest, "addresses": addresses}})):
             told = invoke("swarm", "invite", "--home", tmp_path)
         assert (firewalled in told.err, "can invite you instead" in told.err) == (is_told, is_told), ips
-
-
-def test_an_invite_of_a_node_that_listens_on_loopback_leads_here_from_this_machine_only(
-    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("SAPO_EDGE_LISTEN", "loopback")
     told = invoke("swarm", "invite", "--home", tmp_path)
     assert told.code == 0 and "from this machine only" in told.err and "local network" not in told.err
@@ -216,32 +209,25 @@ def test_answers_that_other_nodes_would_hold_against_this_one_are_not_shared() -
         verify_answers(source, PersonAnswers(replace(ref, entry=other), ("1",), STARTER.digest))
 
 
-def test_what_is_typed_as_an_answer_is_shared_as_one_and_nothing_as_none(invoke: Invoke, tmp_path: Path) -> None:
+def test_what_is_typed_as_an_answer_is_shared_as_one_and_nothing_as_none(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     node = FakeNode(source=TaskSource(NINE))
     with running(tmp_path, node):
         assert invoke("answer", "--home", tmp_path, typed="<answer>x</answer>\n32\n").code == 0
-        none = invoke("answer", "--home", tmp_path, typed="")
         told = invoke("answer", "--home", tmp_path, "--json", typed="").record
+        hostile = {**node.question(), "question": "2+2\x1b[2J\x9b\u202e?\nnext"}
+        monkeypatch.setattr(node, "question", lambda: hostile)
+        none = invoke("answer", "--home", tmp_path, typed="")
     assert told["answers"] == told["rewards"] == [] and told["question"] and not told["shared"]
     assert none.code == 0 and none.out == "" and "nothing is shared" in none.err
+    assert "2+2\\x1b[2J\\x9b\\u202e?\nnext" in none.err
     assert [answers.answers for answers in node.answers] == [("<answer>x</answer>", "<answer>32</answer>")]
 
 
 def test_ctrl_c_while_answering_shares_nothing(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Interrupted(io.StringIO):
-        def readline(self, size: int = -1, /) -> str:  # type: ignore[override]  # as typeshed itself ignores it
-            raise KeyboardInterrupt
-
+    typed = Mock(**{"isatty.return_value": False, "readline.side_effect": KeyboardInterrupt})
     with running(tmp_path, node := FakeNode(source=TaskSource(STARTER))):
-        monkeypatch.setattr(io, "StringIO", Interrupted)
+        monkeypatch.setattr(io, "StringIO", lambda _text: typed)
         result = invoke("answer", "--home", tmp_path)
     assert result.code == 130 and result.out == "" and "nothing was shared" in result.err and node.answers == []
-
-
-def test_a_question_is_not_printed_raw(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = TaskSource(STARTER)
-    hostile = {**draw_question(source, 1).as_dict(), "question": "2+2\x1b[2J\x9b\u202e?\nnext"}
-    node = FakeNode(source=source)
-    monkeypatch.setattr(node, "question", lambda: hostile)
-    with running(tmp_path, node):
-        assert "2+2\\x1b[2J\\x9b\\u202e?\nnext" in invoke("answer", "--home", tmp_path, typed="").err

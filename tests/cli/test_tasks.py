@@ -1,4 +1,4 @@
-"""`sapo tasks`, and a node on people's own questions."""
+"""`sapo tasks`: questions of people's own, and those of files, the hub and environments; and a node on them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import shlex
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from sapo_edge import open_run
+from sapo_edge.cli import code
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.tasks.checks import Number
 from sapo_edge.tasks.manifest import load_manifest
@@ -18,6 +22,8 @@ from sapo_edge.tasks.review import Placed, Room, remarks
 from tests.cli.conftest import Command, quick
 from tests.cli.inprocess import Invoke
 from tests.cli.process import assert_refused, run
+from tests.hub import Hub
+from tests.unit.library.test_environments import played  # noqa: F401 - a fixture
 
 MANIFEST = 'name = "own"\nmax_tokens = 8\n[[tasks]]\nname = "mine"\nquestions = "tasks.jsonl"\n'
 
@@ -63,6 +69,8 @@ def test_a_large_file_may_move_but_not_change(sapo: Command, model: Path, tmp_pa
 
 def test_new_writes_what_check_accepts_and_nothing_twice(invoke: Invoke, tmp_path: Path, model: Path) -> None:
     home, directory = ("--home", tmp_path / "home"), tmp_path / "My Tasks!"
+    # It needs no other manifest than the one that is checked.
+    invoke("config", "set", "manifest", tmp_path / "gone.csv", *home).ok()
     made = invoke("tasks", "new", directory)
     manifest, questions = map(Path, made.out.splitlines())
     assert load_manifest(manifest).name == "my-tasks"
@@ -102,23 +110,14 @@ def test_check_names_the_line_of_a_mistake_and_of_a_doubt(invoke: Invoke, tmp_pa
     record = without.record
     assert "lengths are not checked" in without.err and not record["lengths"] and len(record["warnings"]) == 2
     questions.write_text('{"question": "?", "answer": "1"}\n{"question": "?"}\n')
-    assert_refused(invoke("tasks", "check", manifest, *home), 2, "tasks.jsonl, line 2: it has no answer; each needs")
-    assert_refused(invoke("tasks", "check", tmp_path, *home), 2, "tasks.jsonl, line 2: it has no answer")
-    assert_refused(invoke("tasks", "check", questions, *home), 2, "tasks.jsonl, line 2: it has no answer")
+    for place in (manifest, tmp_path, questions):
+        assert_refused(invoke("tasks", "check", place, *home), 2, "tasks.jsonl, line 2: it has no answer; each needs")
     assert_refused(invoke("tasks", "preview", tmp_path / "none", *home), 2, "there is no file")
     own = load_manifest(write_own(tmp_path))
     placed = [Placed("here", OwnQuestion("0 + 1?", "1", Number()))]
     for context, count in ((14, 0), (13, 1)):
         room = Room(lambda prompt: sum(len(turn.content) for turn in prompt), lambda text: 8, context, 8)
         assert len(list(remarks(own, placed, room))) == count, "6 characters and an answer of 8 tokens"
-
-
-def test_check_needs_no_other_manifest_than_its_own(invoke: Invoke, tmp_path: Path, model: Path) -> None:
-    manifest, other, home = write_own(tmp_path), tmp_path / "other.csv", ("--home", tmp_path / "home")
-    other.write_text("question,answer\n1 + 1?,2\n")
-    invoke("config", "set", "manifest", other, *home).ok()
-    other.unlink()
-    assert "to train on" in invoke("tasks", "check", manifest, "--model", model, *home).ok().out
 
 
 def test_check_shows_all_mistakes_with_their_lines(invoke: Invoke, tmp_path: Path) -> None:
@@ -204,3 +203,78 @@ def test_a_file_of_questions_alone_is_trained_on_as_it_was_checked(invoke: Invok
     assert (manifest.digest, manifest.name, checked["examples"]) == (checked["digest"], "my-sums", 1)
     assert manifest.own_questions == 12 and workspace.swarm is None, "own questions are not shared unasked"
     assert invoke("config", "set", "manifest", str(table), "--home", tmp_path).code == 0
+
+
+def test_a_table_becomes_a_manifest_and_its_first_rows_are_shown(invoke: Invoke, tmp_path: Path) -> None:
+    columns = {"question": ["2 + 3?", "3 + 4?", "2 + 3?"], "answer": ["It is\n#### 5", "It is\n#### 7", "Yes\n#### 5"]}
+    pq.write_table(pa.table(columns), tmp_path / "sums.parquet")
+    result = invoke("tasks", "import", tmp_path / "sums.parquet", tmp_path / "My Sums").ok()
+    manifest, questions = map(Path, result.out.splitlines())
+    assert load_manifest(manifest).own_questions == 2 and load_manifest(manifest).name == "my-sums"
+    assert json.loads(questions.read_text().splitlines()[0]) == {"question": "2 + 3?", "answer": "5", "check": "number"}
+    for text in (
+        "question from question, answer from answer", "2 questions of 3 rows, by check: number 2",
+        "left out 1: an earlier one asks the same", "2 + 3?", "expected     5 (check number)",
+        f"sapo run --manifest '{manifest}'",
+    ):  # fmt: skip
+        assert text in result.err
+    (tmp_path / "rows.csv").write_text("Frage;Antwort\n2 + 3?;5\n")
+    rows = ("tasks", "import", tmp_path / "rows.csv", tmp_path / "rows", "--question", "Frage", "--answer", "Antwort")
+    invoke(*rows).ok()
+    assert_refused(invoke(*rows), 2, "is there already")
+    assert_refused(invoke("tasks", "import", "someone/sums", tmp_path / "x"), 2, "hf:OWNER/NAME")
+    assert_refused(invoke("tasks", "import", "rows.csv", tmp_path / "x", "--split", "test"), 2, "has splits here")
+    assert_refused(invoke("tasks", "import", tmp_path / "no.jsonl", tmp_path / "x"), 2, "can't be read")
+
+
+def test_a_split_of_the_hub_is_downloaded_and_its_columns_are_named(invoke: Invoke, hub: Hub, tmp_path: Path) -> None:
+    hub.directory = tmp_path / "hub"
+    for split, files in (("train", 2), ("test", 1)):
+        for number in range(files):
+            path = hub.directory / f"datasets/someone/sums/refs/convert/parquet/main/{split}/000{number}.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.table({"ask": [f"{split} {number}?"], "say": ["Hm"], "more": [[1.5]]}), path)
+    flags = ("--question", "ask", "--answer", "say", "--check", "lines", "--json")
+    result = invoke("tasks", "import", "hf:someone/sums", tmp_path / "sums", *flags).ok()
+    record = result.record
+    assert record["source"] == "hf:someone/sums, configuration main, split train" and record["kept"] == 2
+    assert record["columns"] == ["ask", "say"] and record["checks"] == {"lines": 2}
+    assert record["first"][1] == {"question": "train 1?", "answer": "Hm", "check": "lines"}
+    assert "the Hugging Face hub sees this machine's address" in result.err
+    wrong = invoke("tasks", "import", "hf:someone/sums", tmp_path / "other", "--split", "dev", *flags)
+    assert_refused(wrong, 1, "has no split dev")
+    assert not (tmp_path / "other").exists()
+
+
+def test_an_environment_is_asked_about_once_and_then_judges(
+    invoke: Invoke, model: Path, fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = ("tasks", "import", "env:words", tmp_path / "words", "--home", fresh)
+    assert_refused(invoke(*source), 2, "words is code that would run on this machine to judge answers")
+    assert not (tmp_path / "words").exists()
+    monkeypatch.setattr(code, "can_ask", lambda: True)
+    assert invoke(*source, typed="n\n").code == 2
+    asked = invoke(*source, "--argument", "size=3", typed="y\n")
+    assert asked.code == 0 and "it can read your files and use the network" in asked.err, asked.err
+    manifest = load_manifest(tmp_path / "words" / "manifest.toml")
+    assert manifest.functions == {"verifiers:words?size=3"} and manifest.system == "Be brief."
+    monkeypatch.setattr(code, "can_ask", lambda: False)
+    checked = invoke("tasks", "check", tmp_path / "words", "--model", model, "--home", fresh)
+    assert checked.code == 0 and "0 warnings" in checked.err, checked.err
+    shown = ("--questions", "2", "--answers", "2", "--model", model, "--threads", "1", "--home", fresh)
+    preview = invoke("tasks", "preview", tmp_path / "words", *shown, "--json", "--set", "max_tokens=4")
+    assert [answer["reward"] for asked in preview.record["questions"] for answer in asked["answers"]] == [0.5] * 4
+    run = invoke(*quick(model, fresh, "--rounds", "2", "--manifest", tmp_path / "words" / "manifest.toml", "--json"))
+    assert run.code == 0 and len(run.named("round")) == 2, run.err
+    assert open_run(home=fresh).evaluate(2).questions == 2, "from Python it judges as well"
+    result = invoke("eval", "--home", fresh, "--threads", "1", "--json")
+    assert result.code == 0 and result.record["manifest"] == "words", result.err
+
+
+def test_flags_that_mean_nothing_are_refused(invoke: Invoke, tmp_path: Path) -> None:
+    assert_refused(invoke("tasks", "import", "env:words", tmp_path / "x", "--check", "number"), 2, "own questions")
+    assert_refused(invoke("tasks", "import", "env:words", tmp_path / "x", "--argument", "n"), 2, "as --argument name=")
+    assert_refused(invoke("tasks", "import", "rows.jsonl", tmp_path / "x", "--agree-code"), 2, "only an environment")
+    invoke("tasks", "import", "env:words", tmp_path / "x", "--agree-code", "--home", tmp_path / "home").ok()
+    record = json.loads((tmp_path / "home" / "state" / "code.json").read_text())
+    assert record["agreed"]["words"]["how"] == "--agree-code"

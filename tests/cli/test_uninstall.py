@@ -94,29 +94,24 @@ def test_a_file_that_vanishes_meanwhile_is_not_counted(tmp_path: Path, monkeypat
     assert bytes_in(tmp_path) == 5 and bytes_in(tmp_path / "kept") == 5
 
 
-def test_a_running_node_is_not_removed(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_running_node_or_relay_is_not_removed(invoke: Invoke, tmp_path: Path) -> None:
     with Store(Paths.default(tmp_path)):
         refused = invoke("uninstall", "--yes", "--json", "--home", tmp_path)
     assert refused.code == 1 and "a node runs here" in refused.err and Paths.default(tmp_path).journal.exists()
     assert refused.record["items"] and refused.record["removed"] is False
     assert invoke("uninstall", "--yes", "--json", "--home", tmp_path).record["removed"] is True
     assert not Paths.default(tmp_path).journal.exists()
-    key = Paths.default(tmp_path / "relay").state / "relay-identity"
-    key.parent.mkdir(parents=True)
-    key.write_bytes(b"secret")
-    assert invoke("backup", tmp_path / "relay.zip", "--home", tmp_path / "relay").code == 0
-    assert invoke("restore", tmp_path / "relay.zip", "--home", tmp_path / "new").code == 0
-    assert (tmp_path / "new" / "state" / "relay-identity").read_bytes() == b"secret"
-
-
-def test_a_running_relay_is_not_removed(invoke: Invoke, tmp_path: Path) -> None:
-    paths = Paths.default(tmp_path)
+    # Neither is a running relay, whose key is worth a backup.
+    paths = Paths.default(tmp_path / "old")
     paths.create()
     key = paths.state / "relay-identity"
     key.write_bytes(b"secret")
     with StateLock(paths.relay_lock, "relay"):
-        refused = invoke("uninstall", "--yes", "--identity", "--home", tmp_path)
+        refused = invoke("uninstall", "--yes", "--identity", "--home", tmp_path / "old")
     assert refused.code == 1 and "a relay runs here" in refused.err and key.read_bytes() == b"secret"
+    assert invoke("backup", tmp_path / "relay.zip", "--home", tmp_path / "old").code == 0
+    assert invoke("restore", tmp_path / "relay.zip", "--home", tmp_path / "new").code == 0
+    assert (tmp_path / "new" / "state" / "relay-identity").read_bytes() == b"secret"
 
 
 def test_a_backup_goes_to_another_home(invoke: Invoke, person: Paths, tmp_path: Path) -> None:
@@ -127,29 +122,24 @@ def test_a_backup_goes_to_another_home(invoke: Invoke, person: Paths, tmp_path: 
     assert (tmp_path / "new" / "state" / "identity").read_bytes() == person.identity.read_bytes()
     assert_refused(invoke("restore", tmp_path / "sapo.zip"), 1, "overwrites nothing")
     assert_refused(invoke("backup", tmp_path / "other.zip", "--home", tmp_path / "none"), 1, "nothing to back up")
-
-
-def test_a_private_swarms_key_is_worth_a_backup_before_the_first_run(invoke: Invoke, tmp_path: Path) -> None:
+    # Before the first run, a private swarm's key is worth a backup.
     created = invoke("swarm", "create", "starter", "--private", "--json", "--home", tmp_path / "old").record
-    assert "private swarms" in invoke("backup", tmp_path / "sapo.zip", "--home", tmp_path / "old").err
-    assert invoke("restore", tmp_path / "sapo.zip", "--home", tmp_path / "new").code == 0
-    assert invoke("swarm", "show", "--json", "--home", tmp_path / "new").record["swarm"] == created["swarm"]
+    assert "private swarms" in invoke("backup", tmp_path / "key.zip", "--home", tmp_path / "old").err
+    assert invoke("restore", tmp_path / "key.zip", "--home", tmp_path / "third").code == 0
+    assert invoke("swarm", "show", "--json", "--home", tmp_path / "third").record["swarm"] == created["swarm"]
 
 
 PASSPHRASE = "correct horse battery"
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That of a node with a key, whose owner has a passphrase for backups."""
+    monkeypatch.setenv("SAPO_EDGE_PASSPHRASE", PASSPHRASE)
     paths = Paths.default(tmp_path / "home")
     paths.create()
     read_or_create_secret(paths.identity)
     return tmp_path / "home"
-
-
-@pytest.fixture
-def passphrase(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SAPO_EDGE_PASSPHRASE", PASSPHRASE)
 
 
 def secret_of(home: Path) -> bytes:
@@ -169,7 +159,6 @@ def test_show_prints_the_identity_without_the_secret(invoke: Invoke, home: Path,
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.usefixtures("passphrase")
 def test_a_backup_moves_the_identity_to_another_home(invoke: Invoke, home: Path, tmp_path: Path) -> None:
     file, other = tmp_path / "backup", tmp_path / "other"
     told = invoke("identity", "backup", file, "--home", home)
@@ -195,7 +184,6 @@ def test_a_backup_moves_the_identity_to_another_home(invoke: Invoke, home: Path,
     assert sorted(os.listdir(tmp_path)) == ["backup", "home", "other"]
 
 
-@pytest.mark.usefixtures("passphrase")
 def test_no_restore_fails_halfway(invoke: Invoke, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before, file = secret_of(home), tmp_path / "backup"
     invoke("identity", "backup", file, "--home", home)
@@ -218,6 +206,7 @@ def test_the_passphrase_is_asked_for_twice_on_a_terminal_and_never_read_from_a_p
     invoke: Invoke, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "backup"
+    monkeypatch.delenv("SAPO_EDGE_PASSPHRASE")
     assert_refused(
         invoke("identity", "backup", file, "--home", home, typed=f"{PASSPHRASE}\n{PASSPHRASE}\n"),
         2, "no terminal", "SAPO_EDGE_PASSPHRASE",

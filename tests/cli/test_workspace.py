@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-import trio
 
-from sapo_edge.backends.backend import RoundShape
-from sapo_edge.backends.choose import detect
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.doctor import machine
 from sapo_edge.doctor.check import Check, Status
@@ -86,9 +84,8 @@ def test_eval_asks_the_joined_manifest(sapo: Command, model: Path, in_nine: Path
 
 
 @pytest.fixture
-def doctor(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The doctor's checks by name, without loading the backends."""
-    monkeypatch.setattr(detect, "probe", lambda _backends: {})
+def doctor(invoke: Invoke, unprobed: None) -> Any:
+    """The doctor's checks by name."""
 
     def checks(home: Path, *arguments: str | Path) -> dict[str, Any]:
         result = invoke("doctor", "--home", home, "--json", *arguments)
@@ -134,11 +131,8 @@ def test_without_a_manifest_it_says_how_to_get_it(doctor: Any, invoke: Invoke, i
 
 
 def test_a_run_takes_a_fetched_manifests_limit(invited: Path, monkeypatch: pytest.MonkeyPatch, invoke: Invoke) -> None:
-    async def meet(*arguments: object) -> None:
-        async with trio.open_nursery():
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("sapo_edge.swarm.visits.fetch.fetch_manifest", lambda *_: trio.run(meet))
+    interrupted = Mock(side_effect=BaseExceptionGroup("a nursery's", [KeyboardInterrupt()]))
+    monkeypatch.setattr("sapo_edge.swarm.visits.fetch.fetch_manifest", interrupted)
     run = invoke("run", "--agree", "--set", "nice=0", "--home", invited)
     assert run.code == 130, "ctrl-c while members are looked for"
     monkeypatch.setattr("sapo_edge.swarm.visits.fetch.fetch_manifest", lambda *_: INVITED)
@@ -216,29 +210,23 @@ def test_a_name_and_a_file_win_over_a_swarms(invited: Path, tmp_path: Path, monk
     assert named is not None and named.name == "mine"
 
 
-def groups(home: Path, **flags: object) -> int:
-    shape = open_workspace(home, flags).round_shape()
-    assert shape is not None and shape.max_tokens == STARTER.max_tokens
-    assert shape.trainable == (flags.get("role") != "generator") and shape.precision == flags.get("precision", "auto")
-    return shape.groups
-
-
 def test_an_estimate_counts_the_groups_of_a_round(tmp_path: Path) -> None:
-    assert groups(tmp_path) == groups(tmp_path, network="solo") == 8, "4 own and 4 external"
-    assert groups(tmp_path, own=2, external=3) == groups(tmp_path, own=2, external=3, network="solo") == 5
-    assert groups(tmp_path, precision="float32") == 8 and groups(tmp_path, role="generator") == 4
+    def groups(**flags: object) -> int:
+        shape = open_workspace(tmp_path, flags).round_shape()
+        assert shape is not None and shape.max_tokens == STARTER.max_tokens
+        assert shape.precision == flags.get("precision", "auto")
+        assert shape.trainable == (flags.get("role") != "generator")
+        return shape.groups
+
+    assert groups() == groups(network="solo") == 8, "4 own and 4 external"
+    assert groups(own=2, external=3) == groups(own=2, external=3, network="solo") == 5
+    assert groups(precision="float32") == 8 and groups(role="generator") == 4
     Membership(Paths.default(tmp_path).state).leave()
-    assert open_workspace(tmp_path).is_alone and groups(tmp_path) == 8 and groups(tmp_path, role="generator") == 8
+    assert open_workspace(tmp_path).is_alone and groups() == 8 and groups(role="generator") == 8
 
 
 def test_doctor_estimates_a_round(doctor: Any, tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shapes: list[RoundShape] = []
-
-    def check(_settings: object, shape: RoundShape) -> Check:
-        shapes.append(shape)
-        return Check("memory", Status.PASS, "enough")
-
-    monkeypatch.setattr(machine, "memory_check", check)
+    monkeypatch.setattr(machine, "memory_check", check := Mock(return_value=Check("memory", Status.PASS, "enough")))
     monkeypatch.setenv("SAPO_EDGE_NETWORK", "solo")
     doctor(tmp_path, "--model", model)
-    assert [shape.groups for shape in shapes] == [8]
+    assert check.call_args.args[1].groups == 8

@@ -15,9 +15,10 @@ import tempfile
 import time
 import venv
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from tests.debian.machine import used
 from tests.install import platforms
 from tests.install.old import old_processor
 from tests.install.weight import megabytes
@@ -36,14 +37,12 @@ NEXT = tuple(word.replace("1", "2") for word in QUICK)
 class Clean:
     """A home directory, and a PATH without a compiler, to which tools that install are added.
 
-    The wheels are those of `packaging/wheels.py`, the links more places of some, as a mirror has them. Rows have what
-    was measured so far: step, seconds, seconds of processors, megabytes.
+    The wheels are those of `packaging/wheels.py`, the links more places of some, as a mirror has them.
     """
 
     directory: Path
     wheels: Path
     links: list[str]
-    rows: list[tuple[str, float, float, float]] = field(default_factory=list)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -74,18 +73,16 @@ class Clean:
         (self.directory / "bin" / tool).symlink_to(environment / "bin" / tool)
 
     def run(self, step: str, *command: str, weigh: Path | None = None) -> str:
-        """Run a command, which has to succeed; returns its stdout and adds a row."""
-        before, started = os.times(), time.monotonic()
+        """Run a command, which has to succeed; returns its stdout and prints a row."""
+        before, started = used(), time.monotonic()
         done = subprocess.run(
             command, env=self.environment, cwd=self.directory / "home", capture_output=True, text=True, check=False
         )
-        seconds, after = time.monotonic() - started, os.times()
+        seconds, processors = time.monotonic() - started, used() - before
         if done.returncode:
             sys.exit(f"{step} failed: {' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
-        used = after.children_user + after.children_system - before.children_user - before.children_system
-        weight = megabytes(weigh) if weigh is not None else 0.0
-        self.rows.append((step, seconds, used, weight))
-        print(f"| {step} | {seconds:.0f} | {used:.0f} | {f'{weight:.0f}' if weight else ''} |", flush=True)
+        weight = "" if weigh is None else f"{megabytes(weigh):.0f}"
+        print(f"| {step} | {seconds:.0f} | {processors:.0f} | {weight} |", flush=True)
         return done.stdout
 
     def place(self) -> list[str]:
@@ -109,12 +106,12 @@ def script(clean: Clean, installer: Path = ROOT / "install.sh") -> None:
     (bare / "python3").symlink_to(sys.executable)
     installed, tools = clean.directory / "home/.local", clean.directory / "home/.local/share/uv/tools"
     command = ("env", "-u", "UV_CACHE_DIR", f"PATH={bare}", f"UV_PYTHON={sys.executable}", "sh", str(installer))
+    began = time.monotonic()
     clean.run("install.sh: install", *command, weigh=installed)
     sapo = str(clean.directory / "home/.local/bin/sapo")
     home = ("--home", str(clean.directory / "home/node-script"))
     clean.run("install.sh: its first round", sapo, "run", *QUICK, *home, weigh=installed)
-    minutes = sum(row[1] for row in clean.rows) / 60
-    print(f"from the first line to the first round: {minutes:.1f} minutes", file=sys.stderr)
+    print(f"from the first line to the first round: {(time.monotonic() - began) / 60:.1f} minutes", file=sys.stderr)
     clean.run("install.sh: the next round, from its state", sapo, "run", *NEXT, *home)
     clean.run("install.sh: `sapo export`", sapo, "export", "--to", "merged", f"{home[1]}-model", *home)
     clean.run("install.sh: `sapo chat`", sapo, "chat", "What is 3 + 4?", *home)

@@ -41,24 +41,20 @@ def sdist(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(source: Path, directory: Path) -> Path:
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check"]
-    command = [*pip, "--no-deps", "--no-build-isolation", "--wheel-dir", "dist", str(source)]
-    built = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=200, check=False)
+    """The wheel of a tree, by the build backend alone: pip's own part takes as long again."""
+    code = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(directory)]
+    built = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=200, check=False)
     assert built.returncode == 0, built.stderr
-    (file,) = (directory / "dist").iterdir()
+    (file,) = directory.iterdir()
     return file
 
 
 @pytest.fixture(scope="module")
 def wheel_file(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel of the sources: what they lack, it lacks, too."""
-    return build(sdist, tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="module")
-def wheel(wheel_file: Path) -> list[str]:
-    with zipfile.ZipFile(wheel_file) as archive:
-        return archive.namelist()
+    shutil.unpack_archive(sdist, sdist.parent, filter="data")
+    return build(sdist.parent / sdist.name.removesuffix(".tar.gz"), tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +103,8 @@ print(*(load_manifest(name).name for name in shipped_manifests()))
 """
 
 
-def test_it_holds_every_module_of_the_tree_once_and_the_files_beside_them(wheel: list[str]) -> None:
+def test_it_holds_every_module_of_the_tree_once_and_the_files_beside_them(wheel_file: Path) -> None:
+    wheel = zipfile.ZipFile(wheel_file).namelist()
     (record,) = {name.split("/")[0] for name in wheel} - {"sapo_edge"}
     assert record.startswith("sapo_edge-") and record.endswith(".dist-info"), "its only top level is ours"
     files = [(name, path.relative_to(top)) for name, top in SOURCES.items() for path in top.rglob("*.py")]
@@ -131,13 +128,10 @@ def test_a_wheel_of_a_clone_is_that_of_the_sdist(tree: Path, wheel_file: Path, t
     assert set(zipfile.ZipFile(cloned).namelist()) == set(zipfile.ZipFile(wheel_file).namelist())
 
 
-def test_the_installed_commands_work(installed: Path, tmp_path: Path) -> None:
+def test_the_installed_commands_find_manifests_and_stylesheet(installed: Path, tmp_path: Path) -> None:
     assert run_installed(installed, tmp_path, "sapo", "--version").split()[-1] == VERSION
-    assert "Usage: sapo" in run_installed(installed, tmp_path, "sapo", "--help")
     assert str(tmp_path / "home") in run_installed(installed, tmp_path, "sapo-edge", "paths")
 
-
-def test_the_installed_package_has_its_manifests_and_the_apps_stylesheet(installed: Path, tmp_path: Path) -> None:
     package, stylesheet, manifests = run_installed(installed, tmp_path, "python", "-c", LOAD).splitlines()
     place = installed.parent.resolve()
     assert Path(package).is_relative_to(place) and Path(stylesheet).is_relative_to(place)

@@ -73,6 +73,8 @@ def test_a_slim_wheel_differs_in_its_metadata_alone(wheels: Any, wheel: Path, tm
             expected = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
             assert (digest, int(size)) == (f"sha256={expected}", len(data))
     assert list(files) == [f"{folder}RECORD"]
+    with pytest.raises(SystemExit, match="does not require gone"):
+        wheels.without(METADATA.splitlines(), ("big-library", "gone"))
 
 
 def test_the_core_requires_no_extra_of_its_own_and_keeps_its_commands(wheels: Any, wheel: Path, tmp_path: Path) -> None:
@@ -89,11 +91,6 @@ def test_llama_cpp_python_without_llama_cpp_requires_the_library_that_is_known_t
     assert lines[2] == f"Requires-Dist: xllamacpp=={PREBUILT_VERSION}" and lines[-1] == "A text."
     assert "take the original" in " ".join(lines)
     assert Version("0.3.36+sapo.native") > Version("0.3.36+sapo") > Version("0.3.36"), "pip takes the highest"
-
-
-def test_a_requirement_that_is_gone_is_noticed(wheels: Any) -> None:
-    with pytest.raises(SystemExit, match="does not require gone"):
-        wheels.without(METADATA.splitlines(), ("big-library", "gone"))
 
 
 def test_what_is_left_out_is_required_by_the_originals_and_answered_here(wheels: Any) -> None:

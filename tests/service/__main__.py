@@ -31,6 +31,7 @@ SETTINGS = {
     "consent": "given",
 }  # fmt: skip
 UNIT = "sapo-edge.service"
+EXTRA_LINES = Path.home() / ".config" / "systemd" / "user" / f"{UNIT}.d"
 # Systemd reads quoted words and % in units; the file system must agree.
 NAME = "100% mine"
 DISK = 64
@@ -147,14 +148,9 @@ def status(home: Path) -> dict[str, Any]:
     return dict(json.loads(result.stdout)) if result.returncode == 0 else {}
 
 
-def swarm_state(home: Path) -> object:
-    """How the node's network does."""
-    return (status(home).get("swarm") or {}).get("state")
-
-
 def network_works(home: Path) -> bool:
     """Whether the node's network is up, with members or without."""
-    return swarm_state(home) in ("alone", "connected")
+    return (status(home).get("swarm") or {}).get("state") in ("alone", "connected")
 
 
 def last_round(home: Path) -> int:
@@ -229,7 +225,7 @@ def jumping_clock(home: Path, _: Manager) -> None:
         "FAKETIME_DONT_FAKE_MONOTONIC": 1, "FAKETIME_DISABLE_SHM": 1,
     }  # fmt: skip
     lines = "".join(f"Environment={name}={value}\n" for name, value in variables.items())
-    (extra_lines() / "clock.conf").write_text(f"[Service]\n{lines}")
+    (EXTRA_LINES / "clock.conf").write_text(f"[Service]\n{lines}")
     systemctl("daemon-reload")
     systemctl("restart", UNIT)
     wait("it runs with a clock of its own", lambda: last_round(home) > 0)
@@ -244,14 +240,10 @@ def jumping_clock(home: Path, _: Manager) -> None:
         wait(f"the date is {days:+d} days off: rounds end at that date", jumped)
         before = last_round(home)
         wait(f"it trains on, after round {before}", lambda least=before: last_round(home) > least + 2)  # type: ignore[misc]
-        assert network_works(home), f"the network works on, not: {swarm_state(home)}"
+        assert network_works(home), "the network works on"
         assert (show("MainPID"), show("NRestarts")) == (process, restarts), "the same process"
-    (extra_lines() / "clock.conf").unlink()
+    (EXTRA_LINES / "clock.conf").unlink()
     systemctl("daemon-reload")
-
-
-def extra_lines() -> Path:
-    return Path.home() / ".config" / "systemd" / "user" / f"{UNIT}.d"
 
 
 PARTS: dict[str, Callable[[Path, Manager], None]] = {"kills": kills, "disk": full_disk, "clock": jumping_clock}
@@ -267,8 +259,8 @@ def inside(parts: Sequence[str]) -> None:
     lines = (f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
     (home / "config" / "config.toml").write_text("".join(lines))
     # Seconds instead of half a minute between two starts, and a file in place of the journal.
-    extra_lines().mkdir(parents=True)
-    (extra_lines() / "test.conf").write_text(f"[Service]\nRestartSec=1\nStandardError=append:{Path.home()}/errors\n")
+    EXTRA_LINES.mkdir(parents=True)
+    (EXTRA_LINES / "test.conf").write_text(f"[Service]\nRestartSec=1\nStandardError=append:{Path.home()}/errors\n")
     installed = sapo("service", "install", "--home", str(home))
     print(installed.stderr, end="")
     assert installed.returncode == 0

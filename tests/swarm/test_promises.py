@@ -146,7 +146,7 @@ SHOWN: dict[str, tuple[str, ...]] = {
         ("two tries in 1.7 million a code",),
     "tests/swarm/member/test_libp2p.py::"
     "test_questions_named_by_digest_come_from_a_member_who_has_them_and_from_nobody_else": ("in pieces of 256 KiB",),
-    "tests/cli/test_metrics.py::test_whoever_asks_without_end_is_answered_at_a_rate": ("5 requests a second",),
+    "tests/cli/test_control_commands.py::test_whoever_asks_without_end_is_answered_at_a_rate": ("5 requests a second",),
     "tests/tui/test_serve.py::test_only_loopback_is_listened_on": ("127.0.0.1 alone is listened on",),
     "tests/tui/test_serve.py::test_a_few_pages_at_a_time": ("4 apps at a time",),
 }  # fmt: skip

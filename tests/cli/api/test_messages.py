@@ -84,16 +84,14 @@ def test_a_body_that_is_no_request_is_refused(body: bytes) -> None:
     refusal(body)
 
 
-@pytest.mark.parametrize(("multiples", "is_bounded"), [
-    ([0.05, 25, 3600, 1e6], True), ([626_155], False), ([7919, 79], False), ([0.626155], False),
-])  # fmt: skip
-def test_multiples_whose_remainders_would_fill_the_memory_are_refused(multiples: list[float], is_bounded: bool) -> None:
-    schema = {"type": "number", "allOf": [{"multipleOf": number} for number in multiples]}
-    body = chat(response_format={"type": "json_schema", "json_schema": {"schema": schema}})
-    if is_bounded:
-        assert read_chat(body).schema == json.dumps(schema)
-    else:
-        assert "multipleOf" in refusal(body).message
+def test_multiples_whose_remainders_would_fill_the_memory_are_refused() -> None:
+    def multiples_of(*numbers: float) -> bytes:
+        schema = {"type": "number", "allOf": [{"multipleOf": number} for number in numbers]}
+        return chat(response_format={"type": "json_schema", "json_schema": {"schema": schema}})
+
+    assert read_chat(multiples_of(0.05, 25, 3600, 1e6)).schema is not None
+    for numbers in ((626_155,), (7919, 79), (0.626155,)):
+        assert "multipleOf" in refusal(multiples_of(*numbers)).message
 
 
 def test_formats_become_schemas() -> None:

@@ -1,14 +1,16 @@
-"""`install.sh` with programs in the places of uv and PyPI: what it asks of them, and what it says."""
+"""`install.sh` and `packaging/install.sh` with programs in the places of uv, PyPI and pip: what is asked and said."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.packaging.script import ROOT, program
+from tests.waiting import wait_until
 
 UV = """#!/bin/sh
 echo "$* links=$UV_FIND_LINKS torch=${{UV_TORCH_BACKEND:-}} cache=${{UV_CACHE_DIR:-}}" >> {calls}
@@ -73,9 +75,11 @@ def test_what_is_installed_is_kept_and_trimmed(clone: Path) -> None:
     assert ended.returncode == 0 and "--force" in tool_install(calls)
 
 
-def test_torchs_build_can_be_chosen(clone: Path) -> None:
+def test_torchs_build_can_be_chosen_and_a_generator_has_none(clone: Path) -> None:
     assert "--torch-backend cpu" in tool_install(install(clone, UV_TORCH_BACKEND="cpu")[1])
     assert "torch-backend" not in tool_install(install(clone, UV_TORCH_BACKEND="none")[1])
+    tool = tool_install(install(clone, "--generator")[1])
+    assert f"{clone}/dist/sapo_edge-1+core-py3-none-any.whl[swarm,tui,llama,starter]" in tool
 
 
 def test_what_fails_names_the_other_torch(clone: Path) -> None:
@@ -84,11 +88,6 @@ def test_what_fails_names_the_other_torch(clone: Path) -> None:
     ended, _ = install(clone)
     assert ended.returncode == 1 and "begin with" not in ended.stderr
     assert "UV_TORCH_BACKEND=none takes torch from PyPI" in ended.stderr and "nothing was installed" in ended.stderr
-
-
-def test_a_generator_has_no_torch(clone: Path) -> None:
-    tool = tool_install(install(clone, "--generator")[1])
-    assert f"{clone}/dist/sapo_edge-1+core-py3-none-any.whl[swarm,tui,llama,starter]" in tool
 
 
 def test_a_release_has_its_wheels_beside_the_script(clone: Path) -> None:
@@ -133,12 +132,9 @@ def test_a_uv_that_can_not_be_brought_is_said_in_words(clone: Path) -> None:
     assert "Traceback" not in ended.stderr
 
 
-def test_it_goes_as_it_came(clone: Path) -> None:
+def test_it_goes_as_it_came_with_what_its_own_uv_downloads(clone: Path) -> None:
     ended, calls = install(clone, "--uninstall")
     assert ended.returncode == 0 and [call.split(" links")[0] for call in calls] == ["tool uninstall sapo-edge"]
-
-
-def test_what_its_own_uv_downloads_goes_with_it(clone: Path) -> None:
     place = clone.parent / "home/.local/share/sapo-edge/uv"
     place.mkdir(parents=True)
     assert install(clone)[1][-1].endswith("cache=")
@@ -154,3 +150,78 @@ def test_what_it_does_not_know_is_said(clone: Path, words: tuple[str, ...]) -> N
     ended, calls = install(clone, *words)
     assert ended.returncode in (1, 2) and not calls
     assert any(said in ended.stderr for said in ("sh install.sh --generator", "needs a directory", "is no directory"))
+
+
+no_card = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or Path("/dev/nvidiactl").exists() or Path("/dev/dxg").exists(),
+    reason="a Mac, or a machine with a graphics card of NVIDIA's, installs another build of torch",
+)
+PIP = """#!/bin/sh
+echo "$@" >> {calls}
+case "$*" in
+*" torch") exit {torch} ;;
+esac
+case "$*" in
+*native*) echo "there is no compiler" >&2; exit 1 ;;
+*broken*) echo "ERROR: No matching distribution found"; exit 1 ;;
+esac
+"""
+CPU_BUILD = "--no-deps --index-url https://download.pytorch.org/whl/cpu torch"
+
+
+def install_in_clone(
+    tmp_path: Path, extras: str, *, torch: int = 0, compiles: bool = False
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    python, calls = tmp_path / "python", tmp_path / "calls"
+    program(python, PIP.format(calls=calls, torch=torch))
+    # Nothing takes time here.
+    (tmp_path / "sleep").symlink_to("/bin/true")
+    # As that of a Mac, which lacks what GNU adds.
+    program(tmp_path / "sed", '#!/bin/sh\nexec /bin/sed --posix "$@"\n')
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "COMPILE": "yes" if compiles else "no"}
+    ended = subprocess.run(
+        ["sh", "packaging/install.sh", python, extras], cwd=ROOT, env=variables,
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    first, *others = calls.read_text().splitlines()
+    # Linux without a card of NVIDIA's gets the build without CUDA at first.
+    assert first.endswith(CPU_BUILD)
+    return ended, others
+
+
+@no_card
+@pytest.mark.parametrize("torch", [0, 1])
+def test_wheels_are_made_that_compile_nothing_and_installed(tmp_path: Path, torch: int) -> None:
+    """Also where PyTorch's index can't be reached."""
+    ended, calls = install_in_clone(tmp_path, "starter,llama,web", torch=torch)
+    assert ended.returncode == 0 and ended.stderr == ""
+    assert len(calls) == 3 and calls[2] == "-m sapo_edge.trimming" and calls[0] == "packaging/wheels.py slim"
+    assert calls[1].endswith("-c constraints.txt --find-links dist --editable .[starter,llama,web]")
+
+
+@no_card
+def test_compiling_is_asked_for(tmp_path: Path) -> None:
+    ended, calls = install_in_clone(tmp_path, "starter,llama", compiles=True)
+    assert ended.returncode == 1 and "there is no compiler" in ended.stderr
+    assert calls == ["packaging/wheels.py slim native"]
+
+
+@no_card
+def test_pip_ends_with_the_script(tmp_path: Path) -> None:
+    """As with Ctrl-C, which a program in the background of a script ignores."""
+    python, begun, ended = (tmp_path / name for name in ("python", "begun", "ended"))
+    program(python, f"#!/bin/sh\ntrap 'touch {ended}; exit' TERM\ntouch {begun}\nwhile :; do /bin/sleep 0.01; done\n")
+    program(tmp_path / "sleep", "#!/bin/sh\n/bin/sleep 0.01\n")
+    variables = {"PATH": f"{tmp_path}:/usr/bin:/bin", "TMPDIR": str(tmp_path)}
+    script = subprocess.Popen(["sh", "packaging/install.sh", python, "starter"], cwd=ROOT, env=variables)
+    wait_until(begun.exists)
+    script.terminate()
+    assert script.wait(30) == 130
+    wait_until(ended.exists)
+    assert not list(tmp_path.glob("tmp.*"))
+
+
+@no_card
+def test_another_failure_is_shown_and_final(tmp_path: Path) -> None:
+    ended, calls = install_in_clone(tmp_path, "broken,starter")
+    assert ended.returncode == 1 and "No matching distribution" in ended.stderr and len(calls) == 2
