@@ -204,13 +204,13 @@ def test_a_seed_draws_the_same_answer_and_a_limit_inside_of_an_object_is_said(ap
     assert choice["finish_reason"] == "length" and choice["message"]["content"].startswith("{")
 
 
-def test_answers_obey_their_schema(api: Api) -> None:
+def test_a_hundred_answers_obey_their_schema(api: Api) -> None:
     def ask(number: int) -> Any:
         fields = {"max_tokens": 60, "temperature": 1.0, "response_format": FORMAT}
         return json.loads(api.chat(("tiny", "first")[number % 2], f"question {number}", **fields).text)
 
     with ThreadPoolExecutor(20) as pool:
-        answers = list(pool.map(ask, range(20)))
+        answers = list(pool.map(ask, range(100)))
     assert all(set(answer) == {"name", "level"} and answer["level"] in range(10) for answer in answers)
     assert {answer["name"] for answer in answers} <= {"on", "off"}
 
