@@ -8,7 +8,6 @@ DHT, and of the tries.
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -16,7 +15,8 @@ from pathlib import Path
 from sapo_edge.swarm.rendezvous.rendezvous import keys_at
 from sapo_edge.tasks.manifest import load_manifest
 from tests.benchmarks.measure import Gauge
-from tests.swarm.finding.processes import Node, Process
+from tests.swarm.finding.processes import Node
+from tests.swarm.lines import LineProcess
 from tests.swarm.namespaces import name
 from tests.swarm.rendezvous.mainline import PORT
 from tests.swarm.rendezvous.public import DHT, NODE, Public
@@ -34,7 +34,7 @@ def traffic() -> int:
     return sum(map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()))
 
 
-def spent(client: Process, seconds: float, port: int | None, times: int = 1) -> float:
+def spent(client: LineProcess, seconds: float, port: int | None, times: int = 1) -> float:
     """Bytes in so many seconds, with lookups of a key, or announcements, in the beginning."""
     before = traffic()
     for _ in range(times if port is not None else 0):
@@ -64,7 +64,7 @@ def run(minutes: float) -> None:
         idle = spent(client, QUIET, None)
         lookup = (spent(client, QUIET, 0, TIMES) - idle) / TIMES
         both = (spent(client, QUIET, 4001, TIMES) - idle) / TIMES
-        client.stop(signal.SIGKILL)
+        client.kill()
         rows = [
             ("bytes a minute without a request", idle),
             ("bytes of a lookup", lookup),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -41,7 +40,6 @@ def running() -> Iterator[Running]:
     with ExitStack() as stack:
 
         def keep(process: P) -> P:
-            stack.callback(process.stop, signal.SIGKILL)
-            return process.started()
+            return stack.enter_context(process).started()
 
         yield keep

@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import json
 import os
-import signal
 import sqlite3
 import sys
 import tempfile
@@ -26,8 +25,8 @@ from sapo_edge.swarm.rendezvous.program import join_port
 from tests.forked import Forked
 from tests.models import SHAPES, write_model
 from tests.swarm.finding.homes import HOMES, forwarded, homes
-from tests.swarm.finding.processes import Process, Relay
-from tests.swarm.lines import ROOT
+from tests.swarm.finding.processes import Relay
+from tests.swarm.lines import ROOT, LineProcess
 from tests.swarm.namespaces import Namespaces, name, run_in
 from tests.swarm.rendezvous.mainline import CONTACTS, public_dht
 from tests.waiting import wait_until
@@ -81,13 +80,11 @@ class Household:
         ahead = f"import time; now = time.time; time.time = lambda: now() + {self.days * 86400}; " if self.days else ""
         return asks + ahead + program
 
-    def run(self) -> Process:
+    def run(self) -> None:
         """`sapo run --agree`; ends with `close`."""
         arguments = ("run", "--agree", "--json", "--home", str(self.home))
-        node = Process("-c", self._code(REWARDED), *arguments, namespace=name(self.part))
-        self._stack.callback(node.stop, signal.SIGKILL)
-        node.first(lambda event: event["event"] == "round", SECONDS)
-        return node
+        node = LineProcess("-c", self._code(REWARDED), *arguments, namespace=name(self.part))
+        self._stack.enter_context(node).first(lambda event: event["event"] == "round", SECONDS)
 
     def invite(self) -> str:
         return self.sapo("swarm", "invite")[0].strip()
@@ -140,8 +137,7 @@ class Street:
 
     def relay(self, **options: Any) -> Relay:
         relay = Relay(self.directory / "relay", port=4001, listen="all", namespace=name("relay"), **options)
-        self.stack.callback(relay.stop, signal.SIGKILL)
-        return relay.started()
+        return self.stack.enter_context(relay).started()
 
 
 @contextlib.contextmanager
@@ -250,7 +246,7 @@ def by_code(street: Street) -> None:
     shown = [household.show("swarm", "show")["swarm"] for household in (one, two)]
     assert shown[0]["id"] == shown[1]["id"] and shown[1]["private"]
     with offered(one, *at) as (_, code, _):
-        relay.stop(signal.SIGKILL)
+        relay.kill()
         street.notes.append(refused(two, code, *at))
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,28 +11,7 @@ from tests.swarm.lines import PATIENCE, Line, LineProcess
 HERE = Path(__file__).parent
 
 
-class Process(LineProcess):
-    """A running program, perhaps in a network namespace; not forked, its memory is its own."""
-
-    def __init__(self, *arguments: str, namespace: str | None = None, fork: bool = True) -> None:
-        super().__init__(*arguments, namespace=namespace, fork=fork)
-
-    def stop(self, kind: signal.Signals = signal.SIGINT) -> int:
-        if self.process.poll() is None:
-            self.process.send_signal(kind)
-        # A thread of the node waits for it.
-        self._stdin.close()
-        try:
-            return self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            return self.process.wait(5)
-        finally:
-            self._reader.join(5)
-            self._stdout.close()
-
-
-class Node(Process):
+class Node(LineProcess):
     """A node; see `discovering.py` for its options."""
 
     def __init__(self, number: int, *, namespace: str | None = None, fork: bool = True, **options: Any) -> None:
@@ -64,7 +41,7 @@ class Node(Process):
         return bool(self.first(lambda record: "echo" in record, seconds, since)["echo"] == 3000)
 
 
-class Relay(Process):
+class Relay(LineProcess):
     def __init__(
         self, home: Path, *, port: int = 0, listen: str = "loopback", psk: str | None = None, swarm: str = "",
         contacts: list[tuple[str, int]] | None = None, namespace: str | None = None,

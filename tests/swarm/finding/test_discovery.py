@@ -7,7 +7,6 @@ import ipaddress
 import itertools
 import json
 import random
-import signal
 import time
 import types
 from collections.abc import Callable, Sequence
@@ -526,7 +525,7 @@ def test_members_are_introduced_by_a_relay_remembered_and_dialled_again(running:
     first.wait_for_member(second)
     met = {peer for record in stranger.lines for peer in record.get("connected", ())}
     assert met <= {bootstrap[0].split("/")[-1]}, "another swarm's nodes are not told of"
-    relay.stop(signal.SIGKILL)
+    relay.kill()
     # The file holds it, whichever of the two had dialled the other.
     second.first(lambda record: first.peer_id in record.get("known", ()))
     second.stop()

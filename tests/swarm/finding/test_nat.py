@@ -4,7 +4,6 @@
 NAT that gives every connection another port, through which no hole can be punched.
 """
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -76,7 +75,7 @@ def test_behind_nats_that_change_ports_the_relay_forwards_and_may_restart(
     assert first.wait_for_member(second)["connected"][second.peer_id] == ["relayed"]
     assert first.echoes(second) and second.echoes(first)
     since = len(first.lines)
-    relay.stop(signal.SIGKILL)
+    relay.kill()
     first.first(lambda record: record.get("connected") == {}, since=since)
     since = len(first.lines)
     again = running(Relay(tmp_path, port=4001, listen="all", namespace=name("relay")))

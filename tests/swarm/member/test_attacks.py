@@ -83,7 +83,7 @@ class RunningNode:
         self.start()
 
     def start(self) -> None:
-        self._running = LineProcess(*self._arguments, namespace=self._namespace, fork=True)
+        self._running = LineProcess(*self._arguments, namespace=self._namespace)
         self.process = self._running.process
         self.memory = psutil.Process(self.process.pid)
         wait_until(lambda: (self.status() or {}).get("swarm", {}).get("addresses"))

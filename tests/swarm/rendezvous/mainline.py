@@ -8,14 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sapo_edge.swarm.rendezvous.program import join_port
-from tests.swarm.finding.processes import Process
 from tests.swarm.javascript import INTEROP
 from tests.swarm.lines import LineProcess
 from tests.swarm.namespaces import Namespaces, name
@@ -71,8 +69,7 @@ def public_dht() -> Iterator[None]:
     addresses = ",".join((*HOSTS, *OTHERS)).split(",")
     Namespaces.address("dht", "eth0", *(f"{ip}/{32 if ':' in ip else 16}" for ip in addresses))
     with contextlib.ExitStack() as stack:
-        dht = Process(__file__, *HOSTS, namespace=name("dht"))
-        stack.callback(dht.stop, signal.SIGKILL)
+        dht = stack.enter_context(LineProcess(__file__, *HOSTS, namespace=name("dht")))
         dht.first(lambda record: record.get("nodes") == len(HOSTS))
         node = shutil.which("node")
         if node is not None and (INTEROP / "node_modules").exists():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +11,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Self
 
-from tests.swarm.finding.processes import Process
 from tests.swarm.lines import ROOT, LineProcess
 from tests.swarm.namespaces import Namespaces, ip, name, permitted
 from tests.swarm.rendezvous.hostile import Place
@@ -55,11 +53,9 @@ class Public:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def start(self, *arguments: str, inside: str = OTHERS, fork: bool = True) -> Process:
+    def start(self, *arguments: str, inside: str = OTHERS, fork: bool = True) -> LineProcess:
         """Run a program of Python until the end, or until that of `passing`."""
-        process = Process(*arguments, namespace=name(inside), fork=fork)
-        self._stack.callback(process.stop, signal.SIGKILL)
-        return process
+        return self._stack.enter_context(LineProcess(*arguments, namespace=name(inside), fork=fork))
 
     @contextmanager
     def passing(self) -> Iterator[Self]:
@@ -73,18 +69,17 @@ class Public:
         """Start DHT nodes of another implementation."""
         arguments = (f"{DHT[0]}:{PORT}", *JAVASCRIPT)
         process = LineProcess("dht.mjs", *arguments, program=node, directory=directory, namespace=name(OTHERS))
-        self._stack.enter_context(process)
-        process.first(lambda record: record.get("nodes") == len(JAVASCRIPT))
+        self._stack.enter_context(process).first(lambda record: record.get("nodes") == len(JAVASCRIPT))
         return process
 
-    def lie(self, key: bytes) -> Process:
+    def lie(self, key: bytes) -> LineProcess:
         """Start liars that all DHT nodes know; a line has them say how often they were asked."""
         nodes = json.dumps([(host, PORT) for host in DHT])
         process = self.start(str(HERE / "hostile.py"), key.hex(), nodes, *LIARS)
         process.first(lambda record: record.get("lies"))
         return process
 
-    def client(self, nodes: Sequence[str] = (), contacts: Sequence[str] = DHT[:3]) -> Process:
+    def client(self, nodes: Sequence[str] = (), contacts: Sequence[str] = DHT[:3]) -> LineProcess:
         """Start the program that a node asks, with the nodes that answered it before."""
         known = {"contacts": contacts, "nodes": nodes}
         argument = json.dumps({name: [(host, PORT) for host in hosts] for name, hosts in known.items()})

@@ -16,8 +16,9 @@ from sapo_edge.swarm.rendezvous.rendezvous import keys_at
 from sapo_edge.tasks.manifest import load_manifest
 from tests.defences.defence import fails_without
 from tests.swarm.conftest import Running
-from tests.swarm.finding.processes import Node, Process
+from tests.swarm.finding.processes import Node
 from tests.swarm.javascript import INTEROP
+from tests.swarm.lines import LineProcess
 from tests.swarm.namespaces import NotPermittedError, name
 from tests.swarm.rendezvous.mainline import PORT
 from tests.swarm.rendezvous.public import DHT, HERE, JAVASCRIPT, LIARS, MEMBER, NODE, OTHERS, Public
@@ -43,7 +44,7 @@ def public(network: Public) -> Iterator[Public]:
         yield network
 
 
-def look_up(client: Process, key: bytes, port: int = 0, seconds: float = 1.0) -> list[list[Any]]:
+def look_up(client: LineProcess, key: bytes, port: int = 0, seconds: float = 1.0) -> list[list[Any]]:
     """What one node of the DHT says, if one has something to say in this time."""
     since = len(client.lines)
     client.write_line(json.dumps({"key": key.hex(), "port": port}))

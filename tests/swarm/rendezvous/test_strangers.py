@@ -14,7 +14,7 @@ from sapo_edge.swarm.joining.invite import parse_invite
 from sapo_edge.swarm.rendezvous.program import join_port
 from sapo_edge.tasks.manifest import load_manifest
 from tests.swarm.conftest import Running
-from tests.swarm.finding.processes import Node, Process, Relay
+from tests.swarm.finding.processes import Node, Relay
 from tests.swarm.lines import ROOT, LineProcess
 from tests.swarm.member.member_processes import MemberProcess
 from tests.swarm.namespaces import name
@@ -51,7 +51,7 @@ OTHER_VERSIONS_OF_IP = ("router without", "IPv6 only, firewall")
 SWARM = load_manifest("starter").digest
 
 
-def volunteer(running: Running, kind: str, directory: Path) -> Process:
+def volunteer(running: Running, kind: str, directory: Path) -> Node | Relay:
     if kind == "member of another swarm":
         return node(running, 3, manifest="arithmetic", volunteers=True)
     where: dict[str, Any] = {"port": 4001, "listen": "all", "namespace": name("relay")}
@@ -79,7 +79,7 @@ def test_unreached_strangers_meet_at_a_volunteer(internet: None, running: Runnin
 def find(home: Path, searches: int = 3) -> None:
     """Find both swarms from the second home; who has just begun to announce itself may need the next search."""
     command = ("-m", "sapo_edge", "swarm", "find", "--json", "--home", str(home))
-    with LineProcess(*command, namespace=name("m2"), fork=True) as search:
+    with LineProcess(*command, namespace=name("m2")) as search:
         search.wait(lambda lines: search.ended or (lines and len(lines[-1]["swarms"]) == 2))
         found = search.lines[-1]["swarms"]
         search.process.send_signal(signal.SIGINT)
