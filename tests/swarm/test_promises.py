@@ -135,7 +135,7 @@ COMPARED: dict[str, dict[str, bool]] = {
         "share a fortieth of a core": work.ARRIVING_SHARE == 1 / 40,
         "a hundredth of a core for each address, and 12 hundredths": (work.SHARE, work.COMMON) == (0.01, 0.12),
     },
-    "8 are shown; 32 MiB take 8 minutes at its rate: bytes and time are shown with less": {
+    "32 MiB take 8 minutes at its rate: number, bytes and time are shown with less": {
         "8 circuits of 32 MiB and 30 minutes":
             (OFFER.circuits, OFFER.circuit_bytes, OFFER.circuit_seconds) == (8, 32 * MIB, 1800),
     },

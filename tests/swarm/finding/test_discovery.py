@@ -24,7 +24,7 @@ from zeroconf._protocol.outgoing import DNSOutgoing
 from sapo_edge.doctor.network import multicast_works
 from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, parse_address
 from sapo_edge.swarm.finding import dialing, mdns, peerbook
-from sapo_edge.swarm.finding.dialing import DIAL_BURST, MAX_DIALS, STAGGER, Dialler
+from sapo_edge.swarm.finding.dialing import MAX_DIALS, STAGGER, Dialler
 from sapo_edge.swarm.finding.mdns import Announcement
 from sapo_edge.swarm.finding.peerbook import Origin, PeerBook
 from sapo_edge.swarm.status import LastSeen
@@ -171,19 +171,6 @@ class Lab:
 
 def reachable(address: Address) -> tuple[float, bool]:
     return 0.0, True
-
-
-@fails_without("swarm/finding/dialing.py", "if now - self._recent.get(key, -SAME_HOST_SECONDS) < SAME_HOST_SECONDS:")
-@fails_without("swarm/finding/dialing.py", "if not self._bucket.take():")
-def test_a_node_does_not_flood_the_addresses_that_peers_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    lab = Lab(monkeypatch)
-    for number in range(1, 40):
-        # One server under many names, and many servers.
-        lab.learn(direct_address("9.9.9.9", 4001, peer(number)), direct_address("9.9.8.8", 4000 + number, peer(number)))
-    lab.run(5.0)
-    assert sum(address.host == "9.9.9.9" for address in lab.dialled) == 1
-    # The rate is by another clock, on which the run takes no time.
-    assert DIAL_BURST - 1 <= sum(address.host == "9.9.8.8" for address in lab.dialled) <= DIAL_BURST + 1
 
 
 def test_whoever_is_named_under_false_ids_is_not_forgotten_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

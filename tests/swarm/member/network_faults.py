@@ -5,7 +5,6 @@ Needs root and iproute2. Prints how long rollouts took to arrive.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 import time
@@ -87,23 +86,18 @@ def _member(number: int, bootstrap: list[str]) -> MemberProcess:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.swarm.member.network_faults", description=__doc__)
-    parser.add_argument("--loss", type=float, default=0.1, help="share of packets that are lost")
-    parser.add_argument("--delay", type=float, default=0.2, help="seconds that each packet takes")
-    parser.add_argument("--rounds", type=int, default=10, help="exchanges over the bad network")
-    parser.add_argument("--partition", type=float, default=30.0, help="seconds for which one member is cut off")
-    arguments = parser.parse_args()
+    """Lose a tenth of all packets, and make each late by 0.2 s; then cut one member off for 30 s."""
     try:
         with trial() as it:
-            seconds = sorted(it.bad_network(arguments.loss, arguments.delay, arguments.rounds))
+            seconds = sorted(it.bad_network(loss=0.1, delay=0.2, rounds=10))
             lost = it.network.lost / (it.network.lost + it.network.passed)
             print(
-                f"{100 * lost:.0f} % of packets lost, {arguments.delay:.1f} s each: all rollouts of {len(seconds)} "
-                f"exchanges arrived, in {seconds[len(seconds) // 2]:.1f} s (median), {seconds[-1]:.1f} s at most"
+                f"{100 * lost:.0f} % of packets lost, 0.2 s each: all rollouts of {len(seconds)} exchanges arrived, "
+                f"in {seconds[len(seconds) // 2]:.1f} s (median), {seconds[-1]:.1f} s at most"
             )
-            healing, after = it.partition(arguments.partition)
+            healing, after = it.partition(30.0)
             print(
-                f"a partition of {arguments.partition:.0f} s: what both sides published arrived {healing:.1f} s "
+                f"a partition of 30 s: what both sides published arrived {healing:.1f} s "
                 f"after it, and an exchange then took {after:.1f} s"
             )
     except NotPermittedError as error:

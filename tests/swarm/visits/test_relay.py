@@ -237,6 +237,7 @@ async def test_circuits_are_bounded() -> None:
 
 
 @fails_without("swarm/finding/hop.py", "Places(offer.circuits, offer.circuits)", "Places(10**6, 10**6)")
+@fails_without("swarm/finding/hop.py", "displaced = self._places.add(scope, host)", "displaced = None")
 @pytest.mark.skipif(sys.platform != "linux", reason="only 127.0.0.1 is an address of this machine")
 @in_trio()
 async def test_circuits_are_shared_between_addresses() -> None:
