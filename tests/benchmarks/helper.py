@@ -19,7 +19,7 @@ from tests.swarm.finding.processes import Node
 from tests.swarm.lines import LineProcess
 from tests.swarm.namespaces import name
 from tests.swarm.rendezvous.mainline import PORT
-from tests.swarm.rendezvous.public import DHT, NODE, Public
+from tests.swarm.rendezvous.public import DHT, NODE, public_network
 
 KEY = bytes([0x4F]) * 20
 QUIET = 60.0
@@ -57,7 +57,7 @@ def run(minutes: float) -> None:
     """Print what it costs while the node looks for members for so many minutes."""
     swarm = load_manifest("starter").digest
     places = [(f"20.{16 + number // 200}.{number % 200}.7", 4001) for number in range(1000)]
-    with Public() as public:
+    with public_network() as public:
         public.announce([KEY, *keys_at(bytes.fromhex(swarm), None, time.time())], places)
         client = public.client()
         client.first(lambda record: record.get("nodes"), 90)

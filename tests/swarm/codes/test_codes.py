@@ -103,33 +103,33 @@ async def fails(failure: str, code: Code, *at: Address) -> None:
         await accept(code, *at)
 
 
-@pytest.mark.parametrize("how", ["relay", "relay by host and port", "inviter"])
 @in_trio()
-async def test_the_invite_arrives(how: str) -> None:
+async def test_the_invite_arrives() -> None:
     async with place() as relay, trio.open_nursery() as nursery:
         inviter = Inviter(nursery, relay)
         code = await inviter.code()
         assert inviter.places == {relay}
         await fails(NOBODY, Code(code.number % 999 + 1, code.words), relay)
-        at = {"relay": relay, "relay by host and port": parse_place(f"localhost:{relay.port}"), "inviter": inviter.own}
-        assert await accept(code, at[how]) == LINE
+        assert await accept(code, parse_place(f"localhost:{relay.port}")) == LINE
         assert await inviter.ends(GIVEN)
         await fails(NOBODY, code, relay)
 
 
 @fails_without("swarm/codes/meeting_place.py", " or stream.recv_closed or stream.reset_received")
 @in_trio()
-async def test_a_place_that_gives_no_number_keeps_nobody_from_waiting_elsewhere() -> None:
+async def test_a_place_that_gives_no_number_or_is_gone_keeps_nobody_from_waiting_elsewhere() -> None:
     """Each number that is tried in vain there is given back to the other places, which have few for one address."""
 
     async def taken(stream: Any) -> None:
         await write_frame(stream, encode_answer(Answer.TAKEN))
 
+    gone = direct_address("127.0.0.1", 1, MEMBER.peer_id)
     async with place() as relay, place(taken) as liar, trio.open_nursery() as nursery:
-        inviter = Inviter(nursery, relay, liar)
+        inviter = Inviter(nursery, relay, liar, gone)
         code = await inviter.code()
         assert inviter.places == {relay}
-        assert await accept(code, inviter.own) == LINE
+        await fails(UNREACHED, code, gone)
+        assert await accept(code, gone, inviter.own) == LINE
         assert await inviter.ends(GIVEN)
 
 
@@ -179,17 +179,6 @@ async def test_a_code_ends_after_its_time() -> None:
         with trio.fail_after(8):
             assert await inviter.ends(UNUSED)
         await fails(NOBODY, await inviter.code(), relay)
-
-
-@in_trio()
-async def test_without_a_meeting_place_there_is_still_the_inviters_own() -> None:
-    gone = direct_address("127.0.0.1", 1, MEMBER.peer_id)
-    async with trio.open_nursery() as nursery:
-        inviter = Inviter(nursery, gone)
-        code = await inviter.code()
-        assert not inviter.places
-        await fails(UNREACHED, code, gone)
-        assert await accept(code, gone, inviter.own) == LINE
 
 
 @fails_without("swarm/codes/accepting.py", "        self.scope.cancel()\n")

@@ -93,29 +93,21 @@ async def talk(inviter: Any, joiner: Any, messages: list[bytes]) -> None:
 
 
 @in_trio(0)
-async def test_two_who_name_a_number_talk_and_nobody_else_hears() -> None:
+async def test_two_who_name_a_number_talk_and_nobody_else_hears_until_it_is_free_again() -> None:
     async with opened() as lab:
         inviter, waiting = await lab.claim(7, True)
         other, also = await lab.claim(8, True)
         assert waiting is also is Answer.WAITING
+        assert (await lab.claim(7, True))[1] is Answer.TAKEN
         joiner, paired = await lab.claim(7, False)
         assert paired is Answer.PAIRED is await answer(inviter)
         third, nobody = await lab.claim(7, False)
         assert nobody is Answer.NOBODY and await third.read(1) == b""
+        assert (await lab.claim(7, True))[1] is Answer.WAITING
         await talk(inviter, joiner, [b"hello", b"x" * MAX_SEALED_BYTES, b"", b"receipt"])
         assert await inviter.read(1) == await joiner.read(1) == b""
         with pytest.raises(trio.TooSlowError), trio.fail_after(1):
             await other.read(1)
-
-
-@in_trio(0)
-async def test_a_number_is_given_once_and_free_again_afterwards() -> None:
-    async with opened() as lab:
-        await lab.claim(7, True)
-        _, second = await lab.claim(7, True)
-        assert second is Answer.TAKEN
-        assert (await lab.claim(7, False))[1] is Answer.PAIRED
-        assert (await lab.claim(7, True))[1] is Answer.WAITING
 
 
 @fails_without("swarm/codes/meeting_place.py", "self.stream.muxed_conn.is_closed or ")
@@ -196,8 +188,8 @@ async def test_one_address_tries_few_numbers(ips: tuple[str | None, str | None])
         return count
 
     async with opened() as lab:
-        assert await tries(lab, 600) <= BURST + 600 * RATE + 1
-        assert lab.tally.counts["codes refused: too many claims"] > 100
+        assert await tries(lab, 120) <= BURST + 120 * RATE + 1
+        assert lab.tally.counts["codes refused: too many claims"] > 20
         assert (await lab.claim(1, False, "198.51.100.1"))[1] is Answer.NOBODY
 
 
@@ -243,7 +235,7 @@ async def test_each_side_is_the_meeting_place_of_who_makes_the_other_claim(waits
 
 
 @given(st.binary(max_size=80))
-@settings(max_examples=60)
+@settings(max_examples=20)
 @in_trio(0)
 async def test_garbage_opens_nothing(data: bytes) -> None:
     async with opened() as lab:

@@ -173,18 +173,6 @@ def by_line(street: Street, *create: str) -> None:
     train(street, one, two)
 
 
-def by_line_with_a_member(street: Street) -> None:
-    """A third home, whose router forwards a port, invites the first one, which invites the second."""
-    one, two, three = street.households
-    three.sapo("swarm", "create", str(street.manifest))
-    three.run()
-    one.sapo("swarm", "join", three.invite())
-    one.run()
-    two.sapo("swarm", "join", one.invite())
-    two.run()
-    train(street, one, two)
-
-
 def by_nothing(street: Street) -> None:
     """Strangers who share no line, no code and no address: all only run, and look their swarm up."""
     street.dht()
@@ -200,15 +188,6 @@ def at_a_volunteer(street: Street, play: Callable[[Street], None]) -> None:
     play(street)
 
 
-def in_vain(street: Street) -> None:
-    """Neither router forwards a port, and nobody else is there: `sapo swarm invite` says so."""
-    one = street.households[0]
-    one.sapo("swarm", "create", str(street.manifest))
-    one.run()
-    _, err = one.sapo("swarm", "invite")
-    assert "from elsewhere if the other side's router" in err, err
-
-
 @contextlib.contextmanager
 def offered(household: Household, *arguments: str) -> Iterator[tuple[Forked, str, list[str]]]:
     """A running `sapo swarm invite --code`, its code, and the commands that it shows."""
@@ -218,36 +197,6 @@ def offered(household: Household, *arguments: str) -> Iterator[tuple[Forked, str
             yield process, offer["code"], [way["command"] for way in offer["commands"]]
         finally:
             process.kill()
-
-
-def refused(household: Household, *arguments: str) -> str:
-    """What `sapo swarm join` says when it fails."""
-    lines = household.sapo("swarm", "join", *arguments, code=1)[1].splitlines()
-    assert len(lines) <= 2, lines
-    return lines[-1]
-
-
-def by_code(street: Street) -> None:
-    """A code into a private swarm, with a relay in the open; then what goes wrong with codes."""
-    relay = street.relay()
-    at = ("--at", relay.addresses[0].split("/")[2])
-    one, two = street.households[:2]
-    one.sapo("swarm", "create", str(street.manifest), "--private")
-    with offered(one, *at) as (_, code, _):
-        number, first, second = code.split("-")
-        street.notes.append(refused(two, f"{number}-{second}-{first}", *at))
-        street.notes.append(refused(two, code, *at))
-    with offered(one, *at) as (inviting, code, commands):
-        assert f"sapo swarm join {code} --at {at[1]}" in commands
-        two.sapo("swarm", "join", code, *at)
-        out, err = inviting.communicate(timeout=SECONDS)
-        assert inviting.returncode == 0 and json.loads(out) == {"v": 1, "given": True}, err
-        street.notes.append(refused(two, code, *at))
-    shown = [household.show("swarm", "show")["swarm"] for household in (one, two)]
-    assert shown[0]["id"] == shown[1]["id"] and shown[1]["private"]
-    with offered(one, *at) as (_, code, _):
-        relay.kill()
-        street.notes.append(refused(two, code, *at))
 
 
 def by_code_at_a_member(street: Street) -> None:
@@ -314,16 +263,13 @@ STORIES: dict[str, Story] = {
     "line, a router that forwards a port": (("router with UPnP", "router without"), lambda s: by_line(s, "--private")),
     "line, IPv6 only": (("IPv6 only", "IPv6 only, firewall"), by_line),
     "line, a relay": (("router without",) * 2, lambda s: by_line(s, "--bootstrap", s.relay().addresses[0])),
-    "line, a member": (("router without", "router without", "router with UPnP"), by_line_with_a_member),
     "strangers, a router that forwards a port": (("router with UPnP", "router without"), by_nothing),
     "strangers, a member": (("router without", "router without", "router with UPnP"), by_nothing),
     "strangers, a volunteer": (("router without", "router without"), lambda s: at_a_volunteer(s, by_nothing)),
-    "line, nothing": (("router without", "router without"), in_vain),
     "line, a week old": (("router with UPnP", "router without"), lambda s: by_old_line(s, "--private")),
     "line, a volunteer": (("router without", "router without"), lambda s: at_a_volunteer(s, by_line)),
     "code, nobody else": (("router with UPnP", "router without"), by_code_alone),
     "code, a volunteer": (("router without", "router without"), lambda s: at_a_volunteer(s, say)),
-    "code, a relay": (("router with UPnP", "router without"), by_code),
     "code, a member": (("router with UPnP", "router without"), by_code_at_a_member),
 }
 

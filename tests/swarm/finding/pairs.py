@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
 import itertools
 import json
 import statistics
@@ -66,7 +67,7 @@ def main() -> int:
             sys.exit(str(error))
         with file.open("a") as lines:
             lines.write(json.dumps({"first": first, "second": second, "with": who, "times": times}) + "\n")
-    print("\n".join(_table(_read(file), columns)))
+    csv.writer(sys.stdout).writerows(_table(_read(file), columns))
     return 0
 
 
@@ -133,13 +134,12 @@ def _read(file: Path) -> dict[Key, list[Times]]:
     return results
 
 
-def _table(results: dict[Key, list[Times]], columns: Sequence[str]) -> Iterator[str]:
-    yield "| Invites | Joins | " + " | ".join(HELP[who] for who in columns) + " |"
-    yield "|---|---|" + "---|" * len(columns)
+def _table(results: dict[Key, list[Times]], columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    yield "Invites", "Joins", *(HELP[who] for who in columns)
     for first, second in itertools.product(HOMES, HOMES):
         cells = [describe(results.get((first, second, who), ())) for who in columns]
         if any(cells):
-            yield f"| {first} | {second} | " + " | ".join(cells) + " |"
+            yield first, second, *cells
 
 
 def describe(times: Sequence[Times]) -> str:

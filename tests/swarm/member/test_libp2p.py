@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -142,6 +143,7 @@ def test_caps_bound_the_traffic_and_rollouts_still_arrive() -> None:
 
 @fails_without("swarm/visits/fetch.py", "                await trio.to_thread.run_sync(data.verify, Path(file.name))\n")
 def test_questions_named_by_digest_come_from_a_member_who_has_them_and_from_nobody_else(tmp_path: Path) -> None:
+    """As the manifest, of a private swarm whose members exchange rollouts."""
     key, file = "ab" * 32, tmp_path / "mine.csv"
     rows = "".join(f"{hashlib.sha256(bytes([number % 256, number // 256])).hexdigest()},1\n" for number in range(9000))
     file.write_text(f"question,answer\n{rows}")
@@ -152,7 +154,14 @@ def test_questions_named_by_digest_come_from_a_member_who_has_them_and_from_nobo
     assert data.size > 2 * PIECE_BYTES
     one, two = ({"psk": key, "manifest": str(file), "store": str(store)} for store in stores)
     with members(one, two) as (wrong, right):
-        swarm = Swarm.of(manifest, (wrong.address, right.address), bytes.fromhex(key))
+        wrong.gets(right, right.publish())
+        assert wrong.status()["private"], "what the app shows of the swarm that runs"
+        gone = f"/ip4/127.0.0.1/tcp/9/p2p/{right.peer_id}"
+        swarm = Swarm.of(manifest, (gone, wrong.address, right.address), bytes.fromhex(key))
+        assert fetch_manifest(swarm) == manifest
+        for other in (replace(swarm, key=None), replace(swarm, manifest=bytes(32))):
+            with pytest.raises(SwarmError):
+                fetch_manifest(other, timeout=1.0)
         content = data.path(stores[0]).read_bytes()
         data.path(stores[0]).write_bytes(content[:-200] + content[-200:].replace(b"a", b"b"))
         with pytest.raises(SwarmError, match="no member of the swarm sent"):
@@ -168,18 +177,13 @@ def test_questions_named_by_digest_come_from_a_member_who_has_them_and_from_nobo
         assert not list(own.iterdir()), "nothing of it stays"
 
 
-def test_a_private_swarm_and_its_manifest() -> None:
-    key = "ab" * 32
-    manifest = load_manifest("starter")
-    with members({"psk": key}, {"psk": key}) as (one, two):
+def test_members_find_each_other_on_the_local_network() -> None:
+    # Nodes of others there are not to take part.
+    options = {"psk": secrets.token_hex(32), "listen": "all", "mdns": True}
+    with MemberProcess(member=1, **options) as one, MemberProcess(member=2, **options) as two:
         one.gets(two, two.publish())
-        assert one.status()["private"], "what the app shows of the swarm that runs"
-        gone = f"/ip4/127.0.0.1/tcp/9/p2p/{two.peer_id}"
-        swarm = Swarm.of(manifest, (gone, one.address), bytes.fromhex(key))
-        assert fetch_manifest(swarm) == manifest
-        for wrong in (replace(swarm, key=None), replace(swarm, manifest=bytes(32))):
-            with pytest.raises(SwarmError):
-                fetch_manifest(wrong, timeout=1.0)
+        two.gets(one, one.publish())
+        assert one.status()["faults"] == two.status()["faults"] == {}
 
 
 def test_rollouts_arrive_over_a_bad_network_and_after_a_partition() -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import Self
 
 from tests.swarm.lines import ROOT, LineProcess
 from tests.swarm.namespaces import Namespaces, ip, name, permitted
@@ -29,41 +28,12 @@ MEMBER = "20.2.0.1"
 class Public:
     """The public network: 20.0.0.1 is the node's address, and all others from 20.2.0.0 to 20.191.255.255 are there."""
 
-    def __init__(self) -> None:
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        with self._stack:
-            spaces = self._stack.enter_context(Namespaces())
-            with permitted():
-                spaces.add(NODE, OTHERS)
-                spaces.link(NODE, "eth0", OTHERS, "eth0")
-                spaces.address(NODE, "eth0", "20.0.0.1/32")
-                ip("-n", name(NODE), "route", "add", "default", "dev", "eth0")
-                spaces.address(OTHERS, "eth0", *(f"{host}/32" for host in (MEMBER, *DHT, *JAVASCRIPT, *LIARS)))
-                ip("-n", name(OTHERS), "route", "add", "20.0.0.1/32", "dev", "eth0")
-                # The false ones need no address of the device.
-                ip("-n", name(OTHERS), "route", "add", "local", "20.16.0.0/12", "dev", "eth0")
-            self._stack.callback(self._stack.pop_all().close)
-            dht = self.start(str(HERE / "mainline.py"), *DHT)
-            dht.first(lambda record: record.get("nodes") == len(DHT))
-            self._stack = self._stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
 
     def start(self, *arguments: str, inside: str = OTHERS, fork: bool = True) -> LineProcess:
-        """Run a program of Python until the end, or until that of `passing`."""
+        """Run a program of Python until the end."""
         return self._stack.enter_context(LineProcess(*arguments, namespace=name(inside), fork=fork))
-
-    @contextmanager
-    def passing(self) -> Iterator[Self]:
-        """What is started meanwhile ends with this context; the DHT stays."""
-        whole = self._stack
-        with ExitStack() as self._stack:
-            yield self
-        self._stack = whole
 
     def javascript(self, node: str, directory: Path) -> LineProcess:
         """Start DHT nodes of another implementation."""
@@ -98,3 +68,21 @@ class Public:
         rows = [(key.hex(), port, hosts, nodes) for key in keys for port, hosts in by_port]
         command = ["ip", "netns", "exec", name(OTHERS), sys.executable, "-c", code]
         subprocess.run(command, input=json.dumps(rows), text=True, check=True, cwd=ROOT)
+
+
+@contextmanager
+def public_network() -> Iterator[Public]:
+    """The network and the DHT in it; a NotPermittedError if this machine can't have them."""
+    with Namespaces() as spaces, ExitStack() as stack:
+        with permitted():
+            spaces.add(NODE, OTHERS)
+            spaces.link(NODE, "eth0", OTHERS, "eth0")
+            spaces.address(NODE, "eth0", "20.0.0.1/32")
+            ip("-n", name(NODE), "route", "add", "default", "dev", "eth0")
+            spaces.address(OTHERS, "eth0", *(f"{host}/32" for host in (MEMBER, *DHT, *JAVASCRIPT, *LIARS)))
+            ip("-n", name(OTHERS), "route", "add", "20.0.0.1/32", "dev", "eth0")
+            # The false ones need no address of the device.
+            ip("-n", name(OTHERS), "route", "add", "local", "20.16.0.0/12", "dev", "eth0")
+        public = Public(stack)
+        public.start(str(HERE / "mainline.py"), *DHT).first(lambda record: record.get("nodes") == len(DHT))
+        yield public

@@ -11,7 +11,7 @@ from sapo_edge.swarm.host.host import MAX_CONNECTIONS
 from tests.benchmarks.strangers import LIFE, Swarm, seconds_to_first
 from tests.defences.defence import fails_without
 
-SEEDS = range(36)
+SEEDS = range(18)
 
 
 @fails_without("swarm/rendezvous/rendezvous.py", "MAX_TRIES = 6", "MAX_TRIES = 1")
@@ -34,7 +34,7 @@ def test_a_member_is_found_among_false_addresses_at_the_rate_of_dials(
 ) -> None:
     took, dials = zip(*(seconds_to_first(seed, share, liars, kind, 1200.0) for seed in SEEDS), strict=True)
     # Trio draws which task goes first: by chance, one in nine may take longer.
-    assert sorted(took)[-5] < most and statistics.median(took) < most / 2
+    assert sorted(took)[-3] < most and statistics.median(took) < most / 2
     assert max(dials) <= DIAL_BURST + 60 * DIALS_PER_SECOND
 
 

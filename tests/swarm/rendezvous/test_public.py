@@ -21,7 +21,7 @@ from tests.swarm.javascript import INTEROP
 from tests.swarm.lines import LineProcess
 from tests.swarm.namespaces import NotPermittedError, name
 from tests.swarm.rendezvous.mainline import PORT
-from tests.swarm.rendezvous.public import DHT, HERE, JAVASCRIPT, LIARS, MEMBER, NODE, OTHERS, Public
+from tests.swarm.rendezvous.public import DHT, HERE, JAVASCRIPT, LIARS, MEMBER, NODE, OTHERS, Public, public_network
 from tests.swarm.rendezvous.strangers import KINDS, PORTS
 
 TIMES = 60
@@ -30,18 +30,19 @@ OURS, THEIRS, LIED_ABOUT, KNOWN = (bytes([first]) * 20 for first in (0x20, 0x4F,
 
 
 @pytest.fixture(scope="module")
-def network() -> Iterator[Public]:
-    with ExitStack() as stack:
-        try:
-            yield stack.enter_context(Public())
-        except NotPermittedError as error:
-            pytest.skip(str(error))
+def network() -> Iterator[None]:
+    try:
+        with public_network():
+            yield
+    except NotPermittedError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture
-def public(network: Public) -> Iterator[Public]:
-    with network.passing():
-        yield network
+def public(network: None) -> Iterator[Public]:
+    """What a test starts ends with it; the DHT stays."""
+    with ExitStack() as stack:
+        yield Public(stack)
 
 
 def look_up(client: LineProcess, key: bytes, port: int = 0, seconds: float = 1.0) -> list[list[Any]]:
