@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from sapo_edge.swarm.codes.claim import MAX_CLAIM_BYTES, PROTOCOL, Answer, Claim
 from sapo_edge.swarm.codes.code import Code
 from sapo_edge.swarm.codes.handover import GUESS_BYTES, HELLO_BYTES, MAX_SEALED_BYTES, Joiner, Offer
 from sapo_edge.swarm.codes.handover import Inviter as Side
-from sapo_edge.swarm.codes.meeting_place import LOST, MeetingPlace, ask_place
+from sapo_edge.swarm.codes.meeting_place import LOST, PAIRED_SECONDS, MeetingPlace, ask_place
 from sapo_edge.swarm.codes.offering import offer_invite
 from sapo_edge.swarm.codes.reaching import parse_place
 from sapo_edge.swarm.finding import mdns
@@ -67,22 +68,21 @@ async def say_nothing(stream: Any) -> None:
 class Inviter:
     """Somebody who offers the invite, without multicast."""
 
-    def __init__(self, nursery: trio.Nursery, *places: Address, seconds: float = 60.0) -> None:
+    def __init__(self, nursery: trio.Nursery, *places: Address, **options: Any) -> None:
         self.outcome = GIVEN
         self.ended, self._ready = trio.Event(), trio.Event()
-        self._places, self._seconds = places, seconds
-        nursery.start_soon(self._run)
+        options = {"listen": "loopback", "mdns": False, "seconds": 60.0, **options}
+        nursery.start_soon(self._run, partial(offer_invite, LINE, [[one] for one in places], self._keep, **options))
 
-    async def _run(self) -> None:
-        places = [[one] for one in self._places]
+    async def _run(self, offer: Callable[[], Awaitable[None]]) -> None:
         try:
-            await offer_invite(LINE, places, self._keep, listen="loopback", mdns=False, seconds=self._seconds)
+            await offer()
         except SwarmError as error:
             self.outcome = error.message
         self.ended.set()
 
     def _keep(self, code: Code, own: Sequence[Address], others: Sequence[Address], announced: bool) -> None:
-        self._code, self.own, self.places = code, own[0], set(others)
+        self._code, self.own, self.places, self.is_announced = code, own[0], set(others), announced
         self._ready.set()
 
     async def code(self) -> Code:
@@ -152,22 +152,25 @@ async def test_a_wrong_code_ends_it_for_both() -> None:
         await fails(UNREACHED, code, inviter.own)
 
 
+@fails_without("swarm/codes/offering.py", "trio.fail_after(EXCHANGE_SECONDS)", "trio.fail_after(1e6)")
 @in_trio()
-async def test_somebody_who_only_looks_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whoever_asks_and_says_nothing_leaves_the_code_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number is public: whoever asks for it gets a message that tells nothing, and the inviter waits again."""
     monkeypatch.setattr(offering, "AGAIN_SECONDS", 0.2)
     async with place() as relay, trio.open_nursery() as nursery, visiting_host(None) as third:
         inviter = Inviter(nursery, relay)
         code = await inviter.code()
         assert await open_way(third, relay)
-        stream, answer = await ask_place(third, relay.peer_id, Claim(code.number, False))
-        assert answer is Answer.PAIRED and len(await read_frame(stream, HELLO_BYTES)) == HELLO_BYTES
-        await stream.reset()
+        with monkeypatch.context() as patch:
+            patch.setattr(offering, "EXCHANGE_SECONDS", 0.2)
+            stream, answer = await ask_place(third, relay.peer_id, Claim(code.number, False))
+            assert answer is Answer.PAIRED and len(await read_frame(stream, HELLO_BYTES)) == HELLO_BYTES
         result = ""
-        while not result:
-            await trio.sleep(0.1)
-            with contextlib.suppress(SwarmError):  # it has not come back yet
-                result = await accept(code, relay)
+        with trio.fail_after(PAIRED_SECONDS / 2):
+            while not result:
+                await trio.sleep(0.1)
+                with contextlib.suppress(SwarmError):  # it has not come back yet
+                    result = await accept(code, relay)
         assert result == LINE and await inviter.ends(GIVEN)
 
 
@@ -230,21 +233,6 @@ async def test_a_guess_is_bounded_before_it_is_read() -> None:
 
     async with place(behave) as one, trio.open_nursery() as nursery:
         assert await Inviter(nursery, one, seconds=1.0).ends(UNUSED)
-
-
-@fails_without("swarm/codes/offering.py", "trio.fail_after(EXCHANGE_SECONDS)", "trio.fail_after(1e6)")
-@in_trio()
-async def test_whoever_asks_and_says_nothing_leaves_the_code_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offering, "EXCHANGE_SECONDS", 0.2)
-    async with trio.open_nursery() as nursery, visiting_host(None) as third:
-        inviter = Inviter(nursery)
-        code, own = await inviter.code(), inviter.own
-        assert await open_way(third, own)
-        stream, _ = await ask_place(third, own.peer_id, Claim(code.number, False))
-        await read_frame(stream, HELLO_BYTES)
-        with trio.fail_after(8), contextlib.suppress(*LOST):
-            await read_frame(stream, 0)
-        nursery.cancel_scope.cancel()
 
 
 @fails_without("swarm/codes/offering.py", "places[:MAX_PLACES]", "places")

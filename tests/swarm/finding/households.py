@@ -104,7 +104,7 @@ class Household:
 
 @dataclass
 class Street:
-    """Homes, a relay in the open, and a manifest that no home has yet; a DHT and a volunteer once they are needed."""
+    """Homes, a relay in the open once it is needed, and a manifest that no home has yet."""
 
     directory: Path
     model: Path
@@ -112,7 +112,6 @@ class Street:
     stack: contextlib.ExitStack
     households: list[Household] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    known: set[str] = field(default_factory=set)
 
     @contextlib.contextmanager
     def inhabited(self, story: str, homes: int) -> Iterator[None]:
@@ -124,31 +123,26 @@ class Street:
                 stack.callback(household.close)
             yield
 
-    def dht(self) -> None:
-        if "dht" not in self.known:
-            self.stack.enter_context(public_dht())
-        self.known.add("dht")
-
-    def volunteer(self) -> None:
-        self.dht()
-        if "volunteer" not in self.known:
-            self.relay(contacts=CONTACTS)
-        self.known.add("volunteer")
-
     def relay(self, **options: Any) -> Relay:
         relay = Relay(self.directory / "relay", port=4001, listen="all", namespace=name("relay"), **options)
         return self.stack.enter_context(relay).started()
 
 
 @contextlib.contextmanager
-def street(*kinds: str) -> Iterator[Street]:
+def street(outside: str, *kinds: str) -> Iterator[Street]:
+    """Homes of these kinds; outside is "", "dht", or "volunteer", which is a DHT with a relay that volunteers."""
     with tempfile.TemporaryDirectory() as text, contextlib.ExitStack() as stack:
         directory = Path(text)
         stack.enter_context(homes(directory, *(HOMES[kind] for kind in kinds)))
         model = write_model(directory / "tiny.gguf", SHAPES["llama-gqa"])
         manifest = directory / "own.toml"
         manifest.write_text((ROOT / "sapo_edge/tasks/manifests/starter.toml").read_text().replace("starter", "ours"))
-        yield Street(directory, model, manifest, stack)
+        made = Street(directory, model, manifest, stack)
+        if outside:
+            stack.enter_context(public_dht())
+        if outside == "volunteer":
+            made.relay(contacts=CONTACTS)
+        yield made
 
 
 def train(street: Street, one: Household, two: Household) -> None:
@@ -175,17 +169,10 @@ def by_line(street: Street, *create: str) -> None:
 
 def by_nothing(street: Street) -> None:
     """Strangers who share no line, no code and no address: all only run, and look their swarm up."""
-    street.dht()
     # Whoever can be reached is there already.
     for household in reversed(street.households):
         household.run()
     train(street, *street.households[:2])
-
-
-def at_a_volunteer(street: Street, play: Callable[[Street], None]) -> None:
-    """The same, with a relay that volunteers, which a line does not name, between homes that nobody can dial."""
-    street.volunteer()
-    play(street)
 
 
 @contextlib.contextmanager
@@ -215,7 +202,6 @@ def by_code_at_a_member(street: Street) -> None:
 
 def by_old_line(street: Street, *create: str) -> None:
     """A line that was made a week ago: the inviter has another public address and another port since."""
-    street.dht()
     one, two = street.households[:2]
     one.sapo("swarm", "create", str(street.manifest), *create)
     one.run()
@@ -236,7 +222,6 @@ def by_old_line(street: Street, *create: str) -> None:
 
 def by_code_alone(street: Street) -> None:
     """Codes between homes that share nothing: the inviter's router forwards a port, then the joiner's."""
-    street.dht()
     say(street)
     say(street, back=True)
     wait_until(lambda: not forwarded("r1"), 20)
@@ -258,27 +243,30 @@ def say(street: Street, back: bool = False) -> None:
     assert ids[0] == ids[1]
 
 
-Story = tuple[Sequence[str], Callable[[Street], None]]
+Story = tuple[str, Sequence[str], Callable[[Street], None]]
+FORWARDED, UNREACHED = ("router with UPnP", "router without"), ("router without", "router without")
 STORIES: dict[str, Story] = {
-    "line, a router that forwards a port": (("router with UPnP", "router without"), lambda s: by_line(s, "--private")),
-    "line, IPv6 only": (("IPv6 only", "IPv6 only, firewall"), by_line),
-    "line, a relay": (("router without",) * 2, lambda s: by_line(s, "--bootstrap", s.relay().addresses[0])),
-    "strangers, a router that forwards a port": (("router with UPnP", "router without"), by_nothing),
-    "strangers, a member": (("router without", "router without", "router with UPnP"), by_nothing),
-    "strangers, a volunteer": (("router without", "router without"), lambda s: at_a_volunteer(s, by_nothing)),
-    "line, a week old": (("router with UPnP", "router without"), lambda s: by_old_line(s, "--private")),
-    "line, a volunteer": (("router without", "router without"), lambda s: at_a_volunteer(s, by_line)),
-    "code, nobody else": (("router with UPnP", "router without"), by_code_alone),
-    "code, a volunteer": (("router without", "router without"), lambda s: at_a_volunteer(s, say)),
-    "code, a member": (("router with UPnP", "router without"), by_code_at_a_member),
+    "line, a router that forwards a port": ("", FORWARDED, lambda s: by_line(s, "--private")),
+    "line, IPv6 only": ("", ("IPv6 only", "IPv6 only, firewall"), by_line),
+    "line, a relay": ("", UNREACHED, lambda s: by_line(s, "--bootstrap", s.relay().addresses[0])),
+    "strangers, a router that forwards a port": ("dht", FORWARDED, by_nothing),
+    "strangers, a member": ("dht", (*UNREACHED, "router with UPnP"), by_nothing),
+    "strangers, a volunteer": ("volunteer", UNREACHED, by_nothing),
+    "line, a week old": ("dht", FORWARDED, lambda s: by_old_line(s, "--private")),
+    "line, a volunteer": ("volunteer", UNREACHED, by_line),
+    "code, nobody else": ("dht", FORWARDED, by_code_alone),
+    "code, a volunteer": ("volunteer", UNREACHED, say),
+    "code, a member": ("", FORWARDED, by_code_at_a_member),
 }
+"""What is outside, the kinds of the homes, and what people do."""
 
 
 def tell(*stories: str) -> list[str]:
-    """Play some of `STORIES` in one street, with the homes of the first, and return what was seen."""
-    with street(*STORIES[stories[0]][0]) as there:
+    """Play some of `STORIES` in the street of the first, and return what was seen."""
+    outside, kinds, _ = STORIES[stories[0]]
+    with street(outside, *kinds) as there:
         for story in stories:
-            kinds, play = STORIES[story]
+            _, kinds, play = STORIES[story]
             with there.inhabited(story, len(kinds)):
                 play(there)
         return there.notes

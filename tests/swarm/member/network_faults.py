@@ -59,7 +59,7 @@ class Trial:
             member.gets(most[0], meanwhile[most[0]])
         time.sleep(max(0.0, started + seconds - time.monotonic()))
         assert not last.received(most[0]) & meanwhile[most[0]], "the parts are separate"
-        self.network.heal()
+        self.network.separate()
         healed = time.monotonic()
         last.gets(most[0], meanwhile[most[0]], PATIENCE)
         for member in most:

@@ -153,9 +153,6 @@ class HonestPeer:
     def record(self, rollout: Rollout) -> RawRecord:
         return sign_rollout(rollout, self.transport.swarm, self.identity).record
 
-    def close(self) -> None:
-        self.transport.close()
-
 
 class Lab:
     """A node under attack, an honest peer, and hostile ones."""
@@ -250,7 +247,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory, source: TaskSource) -> Iterato
         node = RunningNode(tmp_path_factory.mktemp("attacked"), f"port={free_port()}", "listen=loopback")
         stack.callback(node.kill)
         honest = HonestPeer(source, node.address)
-        stack.callback(honest.close)
+        stack.callback(honest.transport.close)
         made = Lab(node, honest)
         # All at once, and before they are needed: each takes seconds to start.
         made.hostile, made.crowd, made.killer, made.staller = (
@@ -269,7 +266,7 @@ def test_random_bytes_half_open_and_slow_connections_at_the_port(lab: Lab, sourc
         noise, half_open = lab.hostile.begin("random_bytes"), lab.hostile.begin("half_open", sockets=160)
         wait_until(lambda: lab.node.counted("sockets refused") >= 160 - 2 * MAX_SOCKETS_PER_ADDRESS)
         # From another machine, somebody new is let in meanwhile.
-        HonestPeer(source, lab.node.address, 2).close()
+        HonestPeer(source, lab.node.address, 2).transport.close()
         seen = lab.hostile.end(noise)
         assert seen["closed"] == seen["sockets"]
         seen = lab.hostile.end(half_open)
@@ -425,7 +422,7 @@ def test_the_network_is_lost_and_returns(tmp_path: Path, source: TaskSource, cab
         node = RunningNode(tmp_path, f"port={port}", keepalive=1.0, namespace=space)
         stack.callback(node.kill)
         honest = HonestPeer(source, f"/ip4/{address}/tcp/{port}/p2p/{node.status()['peer_id']}", keepalive=1.0)
-        stack.callback(honest.close)
+        stack.callback(honest.transport.close)
         lab = Lab(node, honest)
         lab.keeps_training()
         set_cable("down")

@@ -49,38 +49,28 @@ def pair() -> Iterator[list[MemberProcess]]:
 
 
 def test_members_exchange_rollouts_and_a_newcomer_gets_recent_ones(pair: list[MemberProcess]) -> None:
+    """Those that are too large for a message are pulled, from any peer that has them: their author is frozen."""
     one, two = pair
-    first, second = one.publish(3), two.publish(2)
-    two.gets(one, first)
+    first, second, large = one.publish(3), two.publish(2), one.publish(4, size=8000, answers=16)
+    two.gets(one, first | large)
     one.gets(two, second)
+    assert two.status()["counts"]["rollouts pulled"] >= 2 and one.status()["counts"]["pulls served"] >= 1
+    for member, other in (pair, reversed(pair)):
+        (address,) = {peer["address"] for peer in member.status()["peers"] if peer["peer_id"] == other.peer_id}
+        assert address.startswith("/ip4/127.0.0.1/tcp/") and not address.endswith("/tcp/0")
+    one.freeze()
     with MemberProcess(member=3, bootstrap=[two.address]) as late:
-        late.gets(one, first)
-        late.gets(two, second)
+        try:
+            late.gets(one, first | large)
+            late.gets(two, second)
+        finally:
+            one.thaw()
         late.gets(one, one.publish())
         status = late.status()
         assert status["faults"] == {} and status["bytes_in"] > 0 and not status["private"]
         assert late.received(late) == one.received(one) == set()
         # The first ones were pulled, the last one gossiped.
         assert {line["neighbourhood"] for line in late.lines if "neighbourhood" in line} == {"loopback"}
-
-
-def test_rollouts_too_large_for_a_message_are_pulled_from_any_peer_that_has_them(pair: list[MemberProcess]) -> None:
-    one, two = pair
-    large = one.publish(4, size=8000, answers=16)
-    two.gets(one, large)
-    assert two.status()["counts"]["rollouts pulled"] >= 2 and one.status()["counts"]["pulls served"] >= 1
-    one.freeze()
-    try:
-        with MemberProcess(member=4, bootstrap=[two.address]) as three:
-            three.gets(one, large)
-    finally:
-        one.thaw()
-
-
-def test_a_peer_is_shown_at_the_address_of_its_connection(pair: list[MemberProcess]) -> None:
-    for one, two in (pair, reversed(pair)):
-        (address,) = {peer["address"] for peer in one.status()["peers"] if peer["peer_id"] == two.peer_id}
-        assert address.startswith("/ip4/127.0.0.1/tcp/") and not address.endswith("/tcp/0")
 
 
 def test_two_swarms_never_mix(pair: list[MemberProcess]) -> None:

@@ -27,8 +27,6 @@ from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
 from tests.swarm.loop import in_trio
 from tests.swarm.member.members import make_member, make_record, peer
 
-GIVEN_UP = "announced rollouts given up"
-
 
 def digest(number: int) -> bytes:
     return hashlib.sha256(bytes([number])).digest()
@@ -173,7 +171,7 @@ class Client:
 
     @property
     def given_up(self) -> int:
-        return self.member.tally.counts.get(GIVEN_UP, 0)
+        return self.member.tally.counts.get("announced rollouts given up", 0)
 
 
 @pytest.fixture
