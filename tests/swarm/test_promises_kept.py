@@ -38,7 +38,7 @@ from sapo_edge.swarm.wire.exchange import ExchangeResponse, encode_response
 from tests.defences.defence import fails_without
 from tests.swarm.finding.fakes import make_config, nobody
 from tests.swarm.host.victims import address_of, bare_host, until
-from tests.swarm.loop import in_trio
+from tests.swarm.loop import in_trio, meanwhile
 from tests.swarm.visits.test_relay import ECHO, OK, Host, lab
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only 127.0.0.1 is an address of this machine")
@@ -80,11 +80,9 @@ async def test_whatever_peers_name_eight_are_dialled_and_then_one_a_second_at_th
             return Counter(network_of(ip) for ip in dialled if ip != "127.9.9.9")
 
         started = time.monotonic()
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(dialler.run)
+        async with meanwhile(dialler.run):
             assert await until(lambda: len(peers()) >= 8, 60)
             await trio.sleep(2)
-            nursery.cancel_scope.cancel()
         seconds = time.monotonic() - started
         assert len(peers()) <= 8 + seconds and 2 <= max(peers().values()) <= 3
         assert 1 <= dialled["127.9.9.9"] <= max(dialled.values()) <= 1 + seconds / 10
@@ -100,7 +98,7 @@ async def test_whoever_is_behind_a_relay_has_a_node_dial_few_addresses_for_hole_
 ) -> None:
     """Of 24 requests each names four addresses, half of them again and again; the last twelve break off."""
     monkeypatch.setattr(circuit, "may_punch", lambda address: address.host.startswith("127.1."))
-    async with lab(2) as (_, (target, asker)), trio.open_nursery() as nursery:
+    async with lab(2) as (_, (target, asker)), meanwhile() as nursery:
         dialled = watch(target.host)
         target.host.set_stream_handler(DCUTR, HolePunch(target.host, nursery, tuple, nobody)._handle_dcutr_stream)
         assert await target.reserve() == OK
@@ -122,7 +120,6 @@ async def test_whoever_is_behind_a_relay_has_a_node_dial_few_addresses_for_hole_
         assert len(dialled) <= 2 * (8 + seconds / 5) + 1 and max(dialled.values()) <= 3 * (1 + seconds // 20)
         kept = partial(target.host.get_peerstore().addrs, ID.from_string(asker.id))
         assert await until(lambda: len(kept()) <= 3), "nothing that was named is kept"
-        nursery.cancel_scope.cancel()
 
 
 @in_trio()
@@ -255,7 +252,7 @@ async def test_what_peers_say_of_a_node_counts_once_two_networks_say_it(monkeypa
         node = await stack.enter_async_context(Host().running())
         config = make_config(bootstrap=tuple(lines), mdns=False, listen="loopback")
         discovery = Discovery(node.host, config, Ports(), node.tally)
-        async with trio.open_nursery() as nursery:
+        async with meanwhile() as nursery:
             await nursery.start(discovery.run)
             assert await until(lambda: len(lied) == 3 and sum(discovery.outside.votes()) == 1, 10)
             await trio.sleep(0.1)
@@ -263,4 +260,3 @@ async def test_what_peers_say_of_a_node_counts_once_two_networks_say_it(monkeypa
             another.set()
             assert await until(lambda: sum(discovery.outside.votes()) == 2, 10)
             assert discovery.outside.address(4) == "6.6.6.6" and discovery.outside.is_reachable is True
-            nursery.cancel_scope.cancel()

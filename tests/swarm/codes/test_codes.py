@@ -31,7 +31,7 @@ from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.transport import SwarmError
 from tests.defences.defence import fails_without
-from tests.swarm.loop import in_trio
+from tests.swarm.loop import in_trio, meanwhile
 from tests.swarm.member.members import make_member
 from tests.waiting import wait_until
 
@@ -281,13 +281,12 @@ async def test_few_addresses_of_the_local_network_are_tried_and_for_a_while(monk
 @in_trio()
 async def test_a_silent_place_costs_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accepting, "HELLO_SECONDS", 0.2)
-    async with place(say_nothing) as silent, trio.open_nursery() as nursery:
+    async with place(say_nothing) as silent, meanwhile() as nursery:
         inviter = Inviter(nursery)
         code = await inviter.code()
         with trio.fail_after(8):
             await fails(NOBODY, code, silent)
         assert await accept(code, silent, inviter.own) == LINE
-        nursery.cancel_scope.cancel()
 
 
 @in_trio()

@@ -31,7 +31,7 @@ from tests.defences.defence import fails_without
 from tests.swarm.codes.test_codes import GIVEN, LINE, place, say_nothing
 from tests.swarm.codes.test_codes import Inviter as Inviting
 from tests.swarm.codes.test_meeting_place import Stream
-from tests.swarm.loop import in_trio
+from tests.swarm.loop import in_trio, meanwhile
 
 CODE = Code(7, ("guitar", "revolver"))
 
@@ -138,7 +138,6 @@ async def test_a_silent_inviter_holds_no_other_one_up(dht: dict[bool | None, lis
     async with contextlib.AsyncExitStack() as stack:
         dht[True] = [await stack.enter_async_context(place(say_nothing)) for _ in range(4)]
         dht[False] = []
-        nursery = await stack.enter_async_context(trio.open_nursery())
         host = await stack.enter_async_context(visiting_host(None))
 
         async def dial_the_joiner() -> None:
@@ -150,10 +149,9 @@ async def test_a_silent_inviter_holds_no_other_one_up(dht: dict[bool | None, lis
             await read_answer(stream)
             await offering._Desk(host, Offer(CODE, LINE)).meet(stream)
 
-        nursery.start_soon(dial_the_joiner)
         with trio.fail_after(accepting.HELLO_SECONDS):
-            assert await accept(CODE) == LINE
-        nursery.cancel_scope.cancel()
+            async with meanwhile(dial_the_joiner):
+                assert await accept(CODE) == LINE
 
 
 @fails_without("swarm/codes/accepting.py", "if not self.scope.cancel_called:", "if True:")

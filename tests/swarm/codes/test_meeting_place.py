@@ -21,7 +21,7 @@ from sapo_edge.swarm.host.requests import RequestError, read_frame, write_frame
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.codec import WireError, encode
 from tests.defences.defence import fails_without
-from tests.swarm.loop import in_trio
+from tests.swarm.loop import in_trio, meanwhile
 
 
 class Stream:
@@ -80,9 +80,8 @@ async def answer(client: Any) -> Answer:
 
 @contextlib.asynccontextmanager
 async def opened(slots: int = 4) -> AsyncIterator[Lab]:
-    async with trio.open_nursery() as nursery:
+    async with meanwhile() as nursery:
         yield Lab(nursery, slots)
-        nursery.cancel_scope.cancel()
 
 
 async def talk(inviter: Any, joiner: Any, messages: list[bytes]) -> None:

@@ -12,11 +12,10 @@ HERE = Path(__file__).parent
 
 
 class Node(LineProcess):
-    """A node; see `discovering.py` for its options."""
+    """A node; its options are those of `SwarmConfig`, and the manifest's name or file."""
 
     def __init__(self, number: int, *, namespace: str | None = None, fork: bool = True, **options: Any) -> None:
-        secret = bytes([number]) * 32
-        options = {"secret": secret.hex(), **options}
+        options = {"secret": (bytes([number]) * 32).hex(), **options}
         super().__init__(str(HERE / "discovering.py"), json.dumps(options), namespace=namespace, fork=fork)
 
     def started(self) -> Self:

@@ -506,7 +506,7 @@ def test_members_are_introduced_by_a_relay_remembered_and_dialled_again(running:
     relay = running(Relay(tmp_path))
     bootstrap = relay.addresses[:1]
     files = [str(tmp_path / f"peers-{number}.json") for number in (1, 2)]
-    first, second = (running(Node(n, listen="loopback", bootstrap=bootstrap, peers_file=files[n - 1])) for n in (1, 2))
+    first, second = (running(Node(n, listen="loopback", bootstrap=bootstrap, known_peers=files[n - 1])) for n in (1, 2))
     stranger = running(Node(3, listen="loopback", bootstrap=bootstrap, manifest="arithmetic"))
     second.wait_for_member(first)
     first.wait_for_member(second)
@@ -516,6 +516,6 @@ def test_members_are_introduced_by_a_relay_remembered_and_dialled_again(running:
     # The file holds it, whichever of the two had dialled the other.
     second.first(lambda record: first.peer_id in record.get("known", ()))
     second.stop()
-    again = running(Node(2, listen="loopback", peers_file=files[1]))
+    again = running(Node(2, listen="loopback", known_peers=files[1]))
     again.wait_for_member(first)
     assert not again.lines[-1]["faults"] and not first.lines[-1]["faults"]

@@ -24,7 +24,7 @@ from sapo_edge.swarm.wire.record import RawRecord
 from sapo_edge.tasks.manifest import load_manifest
 from tests.defences.defence import fails_without
 from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
-from tests.swarm.loop import in_trio
+from tests.swarm.loop import in_trio, meanwhile
 from tests.swarm.member.members import make_member, make_record, peer
 
 
@@ -73,11 +73,10 @@ async def test_recent_rollouts_are_for_members_who_are_not_ignored_and_within_th
     server = Server(upload=1000)
     server.member.records.add(make_record(server.member))
     assert (await server.recent(), await server.recent(bytes(32))) == (1, 0)
-    async with trio.open_nursery() as nursery:
+    async with meanwhile() as nursery:
         nursery.start_soon(server.host.handlers[PULLS.protocol_id], FakeStream(FakeConnection(peer(8)), None))
         await trio.testing.wait_all_tasks_blocked()
         assert await server.recent() is None and server.refused("upload cap") == 1, "one response is sent at a time"
-        nursery.cancel_scope.cancel()
     server.meter.upload.charge(server.meter.upload.burst + 10_000)
     assert await server.recent() is None and server.refused("upload cap") == 2
     server.member.admission.reputation.penalize(peer(9), IGNORE_AT)
@@ -159,11 +158,9 @@ class Client:
     @asynccontextmanager
     async def running(self, seconds: float) -> AsyncIterator[None]:
         """Pull for so long, and longer in this context."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.puller.run)
+        async with meanwhile(self.puller.run):
             await trio.sleep(seconds)
             yield
-            nursery.cancel_scope.cancel()
 
     async def run(self, seconds: float) -> None:
         async with self.running(seconds):

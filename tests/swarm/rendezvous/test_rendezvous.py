@@ -162,18 +162,19 @@ def test_what_the_dht_names_under_the_swarms_key_is_tried(monkeypatch: pytest.Mo
 
 
 @fails_without("swarm/rendezvous/rendezvous.py", "(ValueError, RecursionError)", "(ZeroDivisionError, RecursionError)")
-@pytest.mark.parametrize("said", ["no json", '{"key": "00", "peers": 7}', ""])
-def test_a_program_that_says_nonsense_or_ends_is_started_again(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
-    run = Run(monkeypatch, SAYS.format(said) if said else "")
-    run.until(lambda: run.tally.counts.get("rendezvous programs that ended", 0) >= 2)
-    assert run.tried == []
-
-
 @fails_without("swarm/rendezvous/rendezvous.py", "if len(pending) > MAX_LINE:")
-def test_a_line_without_an_end_ends_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(monkeypatch, "import sys; print('x' * 1_000_000, end='', flush=True); sys.stdin.read()")
-    run.until(lambda: run.tally.counts.get("rendezvous lines that were too long"))
-    assert run.tried == []
+@pytest.mark.parametrize(
+    "code",
+    [
+        SAYS.format("no json"), SAYS.format('{"key": "00", "peers": 7}'), "",
+        "import sys; print('x' * 1_000_000, end='', flush=True); sys.stdin.read()",
+    ],
+    ids=["no json", "no list", "nothing", "a line without an end"],
+)  # fmt: skip
+def test_a_program_that_says_nonsense_or_ends_is_started_again(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    run = Run(monkeypatch, code)
+    run.until(lambda: run.tally.counts.get("rendezvous programs that ended", 0) >= 2)
+    assert run.tried == [] and ("rendezvous lines that were too long" in run.tally.counts) is ("1_000_000" in code)
 
 
 def test_the_search_for_a_member_is_told_each_thing_once_and_ends_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,23 +302,19 @@ def test_who_is_reached_announces_its_port_and_a_changed_one(monkeypatch: pytest
 
 
 @in_trio()
-async def test_two_clients_find_each_other_in_a_real_dht(dht: Contacts, monkeypatch: pytest.MonkeyPatch) -> None:
-    announcing, looking = (Run(monkeypatch, ON_LOOPBACK) for _ in range(2))
+async def test_two_clients_find_each_other_in_a_real_dht_and_are_told_of_nodes_of_both_versions_of_ip(
+    dht: Contacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = "from sapo_edge.swarm.rendezvous import program; program.FIRST_SECONDS, program.MAX_NODES = 2, 2\n"
+    announcing, looking = (Run(monkeypatch, few + ON_LOOPBACK) for _ in range(2))
     announcing.port = 4321
-    for run in (announcing, looking):
-        # Over IPv6; other tests have one with IPv4.
-        run.rendezvous.contacts = dht[1:]
+    # Over IPv6; other tests have one with IPv4.
+    announcing.rendezvous.contacts, looking.rendezvous.contacts = dht, dht[1:]
     monkeypatch.setattr(rendezvous, "LOOK_SECONDS", 0.5)
     async with meanwhile(announcing.rendezvous.run, looking.rendezvous.run):
         assert await until(lambda: looking.tried, 60)
+        assert await until(lambda: [host for host, _ in announcing.rendezvous.nodes] == [host for host, _ in dht], 25)
     assert looking.tried == [("::1", 4321)]
-
-
-def test_nodes_of_both_versions_of_ip_are_told(dht: Contacts, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = "from sapo_edge.swarm.rendezvous import program; program.FIRST_SECONDS, program.MAX_NODES = 2, 2\n"
-    run = Run(monkeypatch, few + ON_LOOPBACK)
-    run.rendezvous.contacts = dht
-    run.until(lambda: [host for host, _ in run.rendezvous.nodes] == [host for host, _ in dht])
 
 
 def test_a_topic_is_looked_up_seldom_and_from_the_beginning_when_the_last_member_is_gone() -> None:
