@@ -42,10 +42,6 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": path}
 
 
-def _fork(arguments: Sequence[str], namespace: str | None) -> Forked:
-    return Forked(*arguments, directory=Path.cwd(), environment=_environment(), stderr=2, namespace=namespace)
-
-
 def _start(command: list[str], directory: Path | None, namespace: str | None) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command if namespace is None else ["ip", "netns", "exec", namespace, *command],
@@ -66,8 +62,11 @@ class LineProcess:
         self, *arguments: str, namespace: str | None = None, fork: bool = True, program: str | None = None,
         directory: Path | None = None,
     ) -> None:  # fmt: skip
+        self.process: Forked | subprocess.Popen[str]
         if fork and program is None:
-            self.process = _fork(arguments, namespace)
+            self.process = Forked(
+                *arguments, directory=Path.cwd(), environment=_environment(), stderr=2, namespace=namespace
+            )
         else:
             self.process = _start([program or sys.executable, *arguments], directory, namespace)
         assert self.process.stdin is not None and self.process.stdout is not None

@@ -173,7 +173,7 @@ def text_of(name: str) -> str:
     return " ".join(re.sub(r" ?\(?`[^`]*`\)?,? ?", " ", (DOCUMENTS / name).read_text("utf-8")).split())
 
 
-def test_what_is_promised_is_so() -> None:
+def test_what_is_promised_is_so_and_what_shows_it_exists() -> None:
     attacks = text_of("docs/evidence.md") + text_of("docs/records/attacks.csv")
     for name, text, promises in (
         ("SECURITY.md", text_of("SECURITY.md"), SECURITY),
@@ -181,9 +181,6 @@ def test_what_is_promised_is_so() -> None:
     ):
         assert [phrase for phrase in promises if phrase not in text] == [], f"{name} does not say it like this"
         assert [phrase for phrase, is_so in promises.items() if not is_so] == [], f"{name} says it"
-
-
-def test_what_shows_a_promise_exists() -> None:
     assert [test for test in SHOWN if not defence.test_exists(DOCUMENTS, test)] == []
 
 

@@ -44,14 +44,14 @@ SECONDS = 240.0
 """Time in which a node starts, or two train on each other's rollouts, on a machine that is busy with much else."""
 
 
-class Household:
+class Household(contextlib.ExitStack):
     """A machine in a home, on which somebody types commands; its clock is ahead by so many `days`."""
 
     def __init__(self, part: str, directory: Path, model: Path) -> None:
+        super().__init__()
         self.part, self.days = part, 0
         self.home = directory / part
         self._model = model
-        self._stack = contextlib.ExitStack()
         config = self.home / "config"
         config.mkdir(parents=True)
         contacts = ",".join(join_port(*contact) for contact in CONTACTS)
@@ -84,7 +84,7 @@ class Household:
         """`sapo run --agree`; ends with `close`."""
         arguments = ("run", "--agree", "--json", "--home", str(self.home))
         node = LineProcess("-c", self._code(REWARDED), *arguments, namespace=name(self.part))
-        self._stack.enter_context(node).first(lambda event: event["event"] == "round", SECONDS)
+        self.enter_context(node).first(lambda event: event["event"] == "round", SECONDS)
 
     def invite(self) -> str:
         return self.sapo("swarm", "invite")[0].strip()
@@ -97,9 +97,6 @@ class Household:
         """Who wrote the rollouts that its node has trained on."""
         with contextlib.closing(sqlite3.connect(Paths.default(self.home).journal, timeout=10)) as journal:
             return {author for (author,) in journal.execute("SELECT DISTINCT author FROM rollouts WHERE own = 0")}
-
-    def close(self) -> None:
-        self._stack.close()
 
 
 @dataclass
@@ -120,12 +117,11 @@ class Street:
         self.households = [Household(part, self.directory / story, self.model) for part in parts]
         with contextlib.ExitStack() as stack:
             for household in self.households:
-                stack.callback(household.close)
+                stack.enter_context(household)
             yield
 
     def relay(self, **options: Any) -> Relay:
-        relay = Relay(self.directory / "relay", port=4001, listen="all", namespace=name("relay"), **options)
-        return self.stack.enter_context(relay).started()
+        return self.stack.enter_context(Relay(self.directory / "relay", name("relay"), **options)).started()
 
 
 @contextlib.contextmanager

@@ -82,7 +82,7 @@ def measure(first: Home, second: Home, who: str, *, strangers: bool) -> Times:
         bootstrap: list[str] = []
         if who == "relay":
             # With contacts it volunteers.
-            relay = Relay(directory, port=4001, listen="all", contacts=contacts, namespace=name("relay"))
+            relay = Relay(directory, name("relay"), contacts=contacts)
             # One of each version of IP.
             bootstrap = stack.enter_context(relay).started().addresses
         elif who == "member":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -41,11 +42,12 @@ class Node(LineProcess):
 
 
 class Relay(LineProcess):
+    """A relay, on loopback or at port 4001 of a namespace; with DHT nodes as contacts, a public one."""
+
     def __init__(
-        self, home: Path, *, port: int = 0, listen: str = "loopback", psk: str | None = None, swarm: str = "",
-        contacts: list[tuple[str, int]] | None = None, namespace: str | None = None,
+        self, home: Path, namespace: str | None = None, *, psk: str = "", swarm: str = "",
+        contacts: Sequence[tuple[str, int]] = (),
     ) -> None:  # fmt: skip
-        """A relay; with DHT nodes as contacts, a public one."""
         code = (
             "import json, sys; from pathlib import Path; from sapo_edge.cli.relaying import run_relay;"
             "psk, swarm = bytes.fromhex(sys.argv[4]) or None, bytes.fromhex(sys.argv[5]);"
@@ -53,8 +55,8 @@ class Relay(LineProcess):
             "run_relay(Path(sys.argv[1]), port=int(sys.argv[2]), listen=sys.argv[3], psk=psk, swarm=swarm,"
             "public=bool(contacts), contacts=contacts, as_json=True)"
         )
-        arguments = [str(home), str(port), listen, psk or "", swarm, json.dumps(contacts or [])]
-        super().__init__("-c", code, *arguments, namespace=namespace)
+        place = ("0", "loopback") if namespace is None else ("4001", "all")
+        super().__init__("-c", code, str(home), *place, psk, swarm, json.dumps(contacts), namespace=namespace)
 
     def started(self) -> Self:
         self.addresses: list[str] = self.first(lambda record: "addresses" in record)["addresses"]

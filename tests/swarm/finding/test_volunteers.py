@@ -30,7 +30,7 @@ from sapo_edge.swarm.finding.volunteers import PATIENCE, PLACE_SECONDS, Held, Vo
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.joining.invite import Swarm
 from sapo_edge.swarm.joining.membership import Membership
-from sapo_edge.swarm.rendezvous.rendezvous import MAX_PLACES, Place, Places, keys_at, volunteer_keys
+from sapo_edge.swarm.rendezvous.rendezvous import MAX_PLACES, Place, Places
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.tasks.source import TaskSource
 from tests.defences.defence import fails_without
@@ -106,14 +106,6 @@ def lab(monkeypatch: pytest.MonkeyPatch) -> Lab:
 def places(number: int, seed: int = 0) -> list[Place]:
     """Addresses in as many regions."""
     return [(f"5.{one}.{one}.1", 4001) for one in random.Random(seed).sample(range(256), number)]
-
-
-def test_all_swarms_look_for_volunteers_under_one_key_of_the_day(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "time", lambda: NOON)
-    (today,) = volunteer_keys()
-    assert today not in keys_at(SWARM, None, NOON) and today not in keys_at(b"", None, NOON)
-    monkeypatch.setattr(time, "time", lambda: NOON + 86400)
-    assert volunteer_keys() != [today]
 
 
 def test_a_node_looks_for_volunteers_when_it_has_needed_them_for_a_while(lab: Lab) -> None:

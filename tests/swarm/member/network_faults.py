@@ -16,8 +16,6 @@ from tests.swarm.namespaces import NotPermittedError, name
 
 MEMBERS = 3
 PORT = 4001
-PATIENCE = 60.0
-"""Seconds to wait for rollouts, and for a partition to heal."""
 
 
 class Trial:
@@ -26,14 +24,14 @@ class Trial:
     def __init__(self, network: Cables, members: Sequence[MemberProcess]) -> None:
         self.network, self.members = network, members
 
-    def exchange(self, count: int = 1) -> float:
-        """Publish rollouts of every member, wait until each arrived at all others, and return the seconds."""
+    def exchange(self) -> float:
+        """Publish a rollout of every member, wait until each arrived at all others, and return the seconds."""
         started = time.monotonic()
-        published = [(member, member.publish(count)) for member in self.members]
+        published = [(member, member.publish()) for member in self.members]
         for author, sequences in published:
             for member in self.members:
                 if member is not author:
-                    member.gets(author, sequences, PATIENCE)
+                    member.gets(author, sequences)
         return time.monotonic() - started
 
     def bad_network(self, loss: float, delay: float, rounds: int) -> list[float]:
@@ -61,9 +59,9 @@ class Trial:
         assert not last.received(most[0]) & meanwhile[most[0]], "the parts are separate"
         self.network.separate()
         healed = time.monotonic()
-        last.gets(most[0], meanwhile[most[0]], PATIENCE)
+        last.gets(most[0], meanwhile[most[0]])
         for member in most:
-            member.gets(last, meanwhile[last], PATIENCE)
+            member.gets(last, meanwhile[last])
         return time.monotonic() - healed, self.exchange()
 
 

@@ -218,12 +218,8 @@ class Lab:
         assert after["pid"] == status["pid"] and after["state"] == "running"
         # The honest peer checks what it is sent: nothing bad was passed on to it, and nothing of it was refused.
         assert not {reason.value for reason in SENDERS_FAULT} & set(self.honest.transport.status().rejections)
-        assert self.rejections_of(self.honest.identity.peer_id) == {}
-
-    def rejections_of(self, peer_id: str) -> dict[str, int]:
-        peers = {peer["peer_id"]: peer["rejected"] for peer in self.node.peers()}
-        assert self.honest.identity.peer_id in peers
-        return dict(peers.get(peer_id, {}))
+        rejected = {peer["peer_id"]: peer["rejected"] for peer in self.node.peers()}
+        assert rejected[self.honest.identity.peer_id] == {}
 
 
 def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, int]:
@@ -236,11 +232,6 @@ def source() -> TaskSource:
     return TaskSource(load_manifest("starter"))
 
 
-def hostile_to(node: RunningNode, source: TaskSource, number: int, *sources: str) -> HostilePeer:
-    tasks = plain_tasks(source, 666, 16)
-    return HostilePeer(address=node.address, swarm=source.manifest.digest, tasks=tasks, number=number, sources=sources)
-
-
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory, source: TaskSource) -> Iterator[Lab]:
     with ExitStack() as stack:
@@ -249,9 +240,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory, source: TaskSource) -> Iterato
         honest = HonestPeer(source, node.address)
         stack.callback(honest.transport.close)
         made = Lab(node, honest)
+        target = {"address": node.address, "swarm": source.manifest.digest, "tasks": plain_tasks(source, 666, 16)}
         # All at once, and before they are needed: each takes seconds to start.
         made.hostile, made.crowd, made.killer, made.staller = (
-            stack.enter_context(hostile_to(node, source, number, *ips))
+            stack.enter_context(HostilePeer(number=number, sources=ips, **target))
             for number, ips in enumerate(((), CROWDS_MACHINE, (), ()))
         )
         for _ in range(2):  # A node grows in its first rounds, by what it loads.

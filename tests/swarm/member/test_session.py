@@ -12,7 +12,6 @@ from sapo_edge.errors import UnknownTaskError
 from sapo_edge.rollout import TaskRef
 from sapo_edge.swarm.finding import discovery
 from sapo_edge.swarm.finding.dialing import Dialler
-from sapo_edge.swarm.finding.discovery import Discovery
 from sapo_edge.swarm.finding.outside import View
 from sapo_edge.swarm.host.gossip import Verdict
 from sapo_edge.swarm.judging.reputation import BURST, ESTABLISHED_AFTER, ESTABLISHED_SECONDS, IGNORE_AT
@@ -67,11 +66,11 @@ class Lab:
         self.reputation.credit(peer(author), 1, NEIGHBOUR)
         assert self.reputation.is_established(peer(author))
 
-    async def run(self, count: int, seconds: float = 0.2) -> list[str]:
+    async def run(self, count: int) -> list[str]:
         """Run the session until so many rollouts were checked, and for a moment more; their authors, in order."""
         async with meanwhile(self.session.run):
             assert await until(lambda: len(self.checked) >= count, 30)
-            await trio.sleep(seconds)
+            await trio.sleep(0.2)
         assert len(self.checked) == count
         return [author for author, _ in self.checked]
 
@@ -205,26 +204,19 @@ async def test_newcomers_rollouts_are_checked_within_a_share_of_processor_time(m
 
 
 @in_trio()
-async def test_rollouts_are_judged_by_the_time_on_which_peers_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[Discovery] = []
-
-    class Started(Discovery):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            started.append(self)
-
-    monkeypatch.setattr(module, "Discovery", Started)
+async def test_rollouts_are_judged_by_the_time_on_which_peers_agree() -> None:
     lab = Lab()
     lab.clock.now = 1_790_000_000.0
     messages = [lab.message(2, number) for number in range(3)]
     lab.clock.now += 86_400.0
     assert lab.check(messages[0]) is Verdict.IGNORE
     async with meanwhile(lab.session.run):
-        assert await until(lambda: started)
-        started[0].outside.record(View("60.1.1.1", "", None, -86_400.0))
+        assert await until(lambda: hasattr(lab.session, "_discovery"))
+        outside = lab.session._discovery.outside
+        outside.record(View("60.1.1.1", "", None, -86_400.0))
         await trio.sleep(2 * module.MAINTENANCE_SECONDS)
         assert lab.check(messages[1]) is Verdict.IGNORE and lab.member.status().clock_ahead == 0.0
-        started[0].outside.record(View("60.2.2.2", "", None, -86_400.0))
+        outside.record(View("60.2.2.2", "", None, -86_400.0))
         assert await until(lambda: lab.member.status().clock_ahead == -86_400.0)
         assert lab.check(messages[2]) is Verdict.ACCEPT
 

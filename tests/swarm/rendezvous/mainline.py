@@ -73,10 +73,15 @@ def public_dht() -> Iterator[None]:
         dht.first(lambda record: record.get("nodes") == len(HOSTS))
         node = shutil.which("node")
         if node is not None and (INTEROP / "node_modules").exists():
-            arguments, outside = (join_port(*CONTACTS[0]), *OTHERS), name("dht")
-            others = LineProcess("dht.mjs", *arguments, program=node, directory=INTEROP, namespace=outside)
-            stack.enter_context(others).first(lambda record: record.get("nodes") == len(OTHERS))
+            start_others(stack, node, join_port(*CONTACTS[0]), OTHERS, name("dht"))
         yield
+
+
+def start_others(stack: contextlib.ExitStack, node: str, contact: str, hosts: list[str], namespace: str) -> LineProcess:
+    """Start DHT nodes of another implementation, with Node.js, until the end of a stack."""
+    process = LineProcess("dht.mjs", contact, *hosts, program=node, directory=INTEROP, namespace=namespace)
+    stack.enter_context(process).first(lambda record: record.get("nodes") == len(hosts))
+    return process
 
 
 if __name__ == "__main__":

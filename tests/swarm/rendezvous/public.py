@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.swarm.lines import ROOT, LineProcess
 from tests.swarm.namespaces import Namespaces, ip, name, permitted
 from tests.swarm.rendezvous.hostile import Place
-from tests.swarm.rendezvous.mainline import PORT
+from tests.swarm.rendezvous.mainline import PORT, start_others
 
 HERE = Path(__file__).parent
 NODE, OTHERS = "node", "others"
@@ -35,12 +35,8 @@ class Public:
         """Run a program of Python until the end."""
         return self._stack.enter_context(LineProcess(*arguments, namespace=name(inside), fork=fork))
 
-    def javascript(self, node: str, directory: Path) -> LineProcess:
-        """Start DHT nodes of another implementation."""
-        arguments = (f"{DHT[0]}:{PORT}", *JAVASCRIPT)
-        process = LineProcess("dht.mjs", *arguments, program=node, directory=directory, namespace=name(OTHERS))
-        self._stack.enter_context(process).first(lambda record: record.get("nodes") == len(JAVASCRIPT))
-        return process
+    def javascript(self, node: str) -> LineProcess:
+        return start_others(self._stack, node, f"{DHT[0]}:{PORT}", JAVASCRIPT, name(OTHERS))
 
     def lie(self, key: bytes) -> LineProcess:
         """Start liars that all DHT nodes know; a line has them say how often they were asked."""

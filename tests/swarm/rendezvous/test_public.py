@@ -17,14 +17,12 @@ from sapo_edge.tasks.manifest import load_manifest
 from tests.defences.defence import fails_without
 from tests.swarm.conftest import Running
 from tests.swarm.finding.processes import Node
-from tests.swarm.javascript import INTEROP
 from tests.swarm.lines import LineProcess
 from tests.swarm.namespaces import NotPermittedError, name
 from tests.swarm.rendezvous.mainline import PORT
 from tests.swarm.rendezvous.public import DHT, HERE, JAVASCRIPT, LIARS, MEMBER, NODE, OTHERS, Public, public_network
 from tests.swarm.rendezvous.strangers import KINDS, PORTS
 
-TIMES = 60
 OURS, THEIRS, LIED_ABOUT = (bytes([first]) * 20 for first in (0x20, 0x4F, 0x80))
 """Keys of a test each, because the DHT is the same for all."""
 
@@ -56,14 +54,14 @@ def look_up(client: LineProcess, key: bytes, port: int = 0, seconds: float = 1.0
 
 def repeat(ask: Callable[[], list[list[Any]]], wanted: list[Any]) -> None:
     """Ask again, as nodes do, until an answer has what is wanted."""
-    assert any(wanted in ask() for _ in range(TIMES))
+    assert any(wanted in ask() for _ in range(60))
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("modules")
 def test_another_implementation_finds_what_this_one_announces_and_the_reverse(public: Public, node: str) -> None:
     """Theirs is also the first contact, whose id need not be of its address."""
-    theirs, ours = public.javascript(node, INTEROP), public.client(contacts=JAVASCRIPT[:1])
+    theirs, ours = public.javascript(node), public.client(contacts=JAVASCRIPT[:1])
 
     def tell(answer: str, **request: object) -> dict[str, Any]:
         since = len(theirs.lines)

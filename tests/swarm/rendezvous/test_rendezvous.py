@@ -8,6 +8,7 @@ import random
 import socket
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -40,12 +41,16 @@ DAY = 86_400.0
 
 
 @fails_without("swarm/rendezvous/rendezvous.py", 'swarm, psk, f"{purpose} {day}"', 'swarm, None, f"{purpose} {day}"')
-def test_a_key_is_of_one_day_and_of_one_swarm() -> None:
+def test_a_key_is_of_one_day_and_of_one_swarm_or_of_volunteers(monkeypatch: pytest.MonkeyPatch) -> None:
     (today,) = keys_at(SWARM, None, NOON)
     assert len(today) == 20 and keys_at(SWARM, None, NOON + 3 * 3600) == [today]
     assert keys_at(SWARM, None, NOON + DAY) != [today] != keys_at(SWARM, bytes(32), NOON)
     before, after = keys_at(SWARM, None, NOON + DAY / 2)
     assert before == today and [after] == keys_at(SWARM, None, NOON + DAY), "around midnight both days count"
+    times = iter((NOON, NOON + DAY))
+    monkeypatch.setattr(time, "time", lambda: next(times))
+    (volunteers,) = rendezvous.volunteer_keys()
+    assert volunteers not in (today, *keys_at(b"", None, NOON), *rendezvous.volunteer_keys())
 
 
 @fails_without("swarm/rendezvous/rendezvous.py", 'if trouble not in ("", *TROUBLES):')
