@@ -256,7 +256,7 @@ async def test_what_peers_say_of_a_node_counts_once_two_networks_say_it(monkeypa
             await nursery.start(discovery.run)
             assert await until(lambda: len(lied) == 3 and sum(discovery.outside.votes()) == 1, 10)
             await trio.sleep(0.1)
-            assert discovery.outside.address(4) is discovery.outside.is_reachable is None
+            assert discovery.outside.address(4) is None is discovery.outside.is_reachable
             another.set()
             assert await until(lambda: sum(discovery.outside.votes()) == 2, 10)
             assert discovery.outside.address(4) == "6.6.6.6" and discovery.outside.is_reachable is True

@@ -240,7 +240,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory, source: TaskSource) -> Iterato
         honest = HonestPeer(source, node.address)
         stack.callback(honest.transport.close)
         made = Lab(node, honest)
-        target = {"address": node.address, "swarm": source.manifest.digest, "tasks": plain_tasks(source, 666, 16)}
+        target: dict[str, Any] = {"address": node.address, "swarm": source.manifest.digest}
+        target["tasks"] = plain_tasks(source, 666, 16)
         # All at once, and before they are needed: each takes seconds to start.
         made.hostile, made.crowd, made.killer, made.staller = (
             stack.enter_context(HostilePeer(number=number, sources=ips, **target))

@@ -169,7 +169,7 @@ def test_questions_named_by_digest_come_from_a_member_who_has_them_and_from_nobo
 
 def test_members_find_each_other_on_the_local_network() -> None:
     # Nodes of others there are not to take part.
-    options = {"psk": secrets.token_hex(32), "listen": "all", "mdns": True}
+    options: dict[str, Any] = {"psk": secrets.token_hex(32), "listen": "all", "mdns": True}
     with MemberProcess(member=1, **options) as one, MemberProcess(member=2, **options) as two:
         one.gets(two, two.publish())
         two.gets(one, one.publish())
