@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.swarm.addresses import neighbourhood
@@ -75,6 +75,7 @@ PLACE = st.tuples(st.ip_addresses().map(str), st.integers(1, 65535))
 @fails_without("swarm/rendezvous/rendezvous.py", "networks[network] < MAX_OF_NETWORK and ")
 @fails_without("swarm/rendezvous/rendezvous.py", "if len(kept) == self._most:")
 @given(st.lists(st.lists(PLACE, max_size=60), max_size=30))
+@example([[(f"5.{number}.5.5", 4000) for number in range(100)]])
 @settings(max_examples=30)
 def test_however_many_addresses_are_named_few_are_kept_and_of_a_network_fewer(answers: list[list[Place]]) -> None:
     every, one = Places(lambda: 0.0), Places(lambda: 0.0)
