@@ -8,7 +8,6 @@ DHT, and of the tries.
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -16,10 +15,11 @@ from pathlib import Path
 from sapo_edge.swarm.rendezvous.rendezvous import keys_at
 from sapo_edge.tasks.manifest import load_manifest
 from tests.benchmarks.measure import Gauge
-from tests.swarm.finding.processes import Node, Process
+from tests.swarm.finding.processes import Node
+from tests.swarm.lines import LineProcess
 from tests.swarm.namespaces import name
 from tests.swarm.rendezvous.mainline import PORT
-from tests.swarm.rendezvous.public import DHT, NODE, Public
+from tests.swarm.rendezvous.public import DHT, NODE, public_network
 
 KEY = bytes([0x4F]) * 20
 QUIET = 60.0
@@ -34,7 +34,7 @@ def traffic() -> int:
     return sum(map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()))
 
 
-def spent(client: Process, seconds: float, port: int | None, times: int = 1) -> float:
+def spent(client: LineProcess, seconds: float, port: int | None, times: int = 1) -> float:
     """Bytes in so many seconds, with lookups of a key, or announcements, in the beginning."""
     before = traffic()
     for _ in range(times if port is not None else 0):
@@ -57,14 +57,14 @@ def run(minutes: float) -> None:
     """Print what it costs while the node looks for members for so many minutes."""
     swarm = load_manifest("starter").digest
     places = [(f"20.{16 + number // 200}.{number % 200}.7", 4001) for number in range(1000)]
-    with Public() as public:
+    with public_network() as public:
         public.announce([KEY, *keys_at(bytes.fromhex(swarm), None, time.time())], places)
         client = public.client()
         client.first(lambda record: record.get("nodes"), 90)
         idle = spent(client, QUIET, None)
         lookup = (spent(client, QUIET, 0, TIMES) - idle) / TIMES
         both = (spent(client, QUIET, 4001, TIMES) - idle) / TIMES
-        client.stop(signal.SIGKILL)
+        client.kill()
         rows = [
             ("bytes a minute without a request", idle),
             ("bytes of a lookup", lookup),

@@ -112,7 +112,7 @@ def run(count: int, idle_seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, max(files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
     with tempfile.TemporaryDirectory() as home:
         arguments = ("--loopback", "--port", "0", "--members", str(max(count, MEMBERS)), "--json", "--home", home)
-        relay = LineProcess("-m", "sapo_edge", "relay", *arguments)
+        relay = LineProcess("-m", "sapo_edge", "relay", *arguments, fork=False)
         crowds: list[LineProcess] = []
         try:
             address = relay.first(lambda line: "addresses" in line)["addresses"][0]
@@ -122,7 +122,8 @@ def run(count: int, idle_seconds: float) -> None:
             begin = time.monotonic()
             for first in range(0, count, PER_PROCESS):
                 number = min(PER_PROCESS, count - first)
-                crowds.append(LineProcess("-m", "tests.benchmarks.relay", address, str(number), str(first)))
+                program = ("-m", "tests.benchmarks.relay", address, str(number), str(first))
+                crowds.append(LineProcess(*program, fork=False))
             patience = 600 + 12 * FILL_SECONDS
             attempts = sum(crowd.first(lambda line: "joined" in line, patience)["attempts"] for crowd in crowds)
             joined, joining = time.monotonic() - begin, gauge.cpu() - cpu

@@ -137,7 +137,8 @@ def without(absent: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.usefixtures("without")
 def test_a_relay_runs_without_what_trains(tmp_path: Path) -> None:
-    process = LineProcess("-m", "sapo_edge", "relay", "--loopback", "--port", "0", "--json", "--home", str(tmp_path))
+    options = ("--loopback", "--port", "0", "--json", "--home", str(tmp_path))
+    process = LineProcess("-m", "sapo_edge", "relay", *options, fork=False)
     try:
         relay = parse_address(process.first(lambda line: "addresses" in line)["addresses"][0])
 

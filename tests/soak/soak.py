@@ -132,7 +132,7 @@ class Soak:
         for number, kind in enumerate(list(KINDS)[: self.options.attackers]):
             options = {"kind": kind, "swarm": self.source.manifest.digest, "tasks": tasks, "number": number}
             program = ("-m", "tests.soak.attacker", json.dumps({**options, "pause": PAUSE}))
-            self.attackers[kind] = LineProcess(*program, namespace=name(kind[:8]))
+            self.attackers[kind] = LineProcess(*program, namespace=name(kind[:8]), fork=False)
         self._aim()
 
     def _aim(self) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import pytest
 
@@ -20,10 +19,11 @@ __all__ = ["Running", "internet", "modules", "node", "running"]
 P = TypeVar("P", Node, Relay)
 
 
-class Running(Protocol):
-    """Keeps a process until the end of the test, and returns it once it has started."""
+class Running(ExitStack):
+    """Keeps processes until the end of the test, and returns each once it has started."""
 
-    def __call__(self, process: P) -> P: ...
+    def __call__(self, process: P) -> P:
+        return self.enter_context(process).started()
 
 
 @pytest.fixture
@@ -38,10 +38,5 @@ def internet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
 
 @pytest.fixture
 def running() -> Iterator[Running]:
-    with ExitStack() as stack:
-
-        def keep(process: P) -> P:
-            stack.callback(process.stop, signal.SIGKILL)
-            return process.started()
-
-        yield keep
+    with Running() as processes:
+        yield processes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -41,10 +42,6 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": path}
 
 
-def _fork(arguments: Sequence[str], namespace: str | None) -> Forked:
-    return Forked(*arguments, directory=Path.cwd(), environment=_environment(), stderr=2, namespace=namespace)
-
-
 def _start(command: list[str], directory: Path | None, namespace: str | None) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command if namespace is None else ["ip", "netns", "exec", namespace, *command],
@@ -57,14 +54,21 @@ def _start(command: list[str], directory: Path | None, namespace: str | None) ->
 class LineProcess:
     """A running program of Python, or another `program`. `lines` has all that it printed.
 
-    With `fork` it starts in a process that has loaded the libraries; a `namespace` is the network that it is in.
+    Python is forked from a process that has loaded the libraries; without `fork`, its memory is its own. A `namespace`
+    is the network that it is in.
     """
 
     def __init__(
-        self, *arguments: str, namespace: str | None = None, fork: bool = False, program: str = sys.executable,
+        self, *arguments: str, namespace: str | None = None, fork: bool = True, program: str | None = None,
         directory: Path | None = None,
     ) -> None:  # fmt: skip
-        self.process = _fork(arguments, namespace) if fork else _start([program, *arguments], directory, namespace)
+        self.process: Forked | subprocess.Popen[str]
+        if fork and program is None:
+            self.process = Forked(
+                *arguments, directory=Path.cwd(), environment=_environment(), stderr=2, namespace=namespace
+            )
+        else:
+            self.process = _start([program or sys.executable, *arguments], directory, namespace)
         assert self.process.stdin is not None and self.process.stdout is not None
         self._stdin, self._stdout = self.process.stdin, self.process.stdout
         self.lines: list[Line] = []
@@ -97,9 +101,24 @@ class LineProcess:
         line: Line = self.wait(lambda lines: [line for line in lines[since:] if matches(line)], seconds)[0]
         return line
 
+    def stop(self, kind: signal.Signals = signal.SIGINT) -> int:
+        """End it by a signal, and return its exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(kind)
+        # A thread of a program that reads waits for it.
+        with contextlib.suppress(OSError):
+            self._stdin.close()
+        try:
+            return self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait(5)
+        finally:
+            self._reader.join(5)
+            self._stdout.close()
+
     def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(10)
+        self.stop(signal.SIGKILL)
 
     def __enter__(self) -> Self:
         return self

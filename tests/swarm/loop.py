@@ -42,10 +42,10 @@ def in_trio(jumps: float | None = None) -> Callable[[Callable[P, Awaitable[None]
 
 
 @asynccontextmanager
-async def meanwhile(*functions: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
-    """Run these until the end of this context."""
+async def meanwhile(*functions: Callable[[], Awaitable[object]]) -> AsyncIterator[trio.Nursery]:
+    """Run these, and what the nursery starts, until the end of this context."""
     async with trio.open_nursery() as nursery:
         for function in functions:
             nursery.start_soon(function)
-        yield
+        yield nursery
         nursery.cancel_scope.cancel()

@@ -14,8 +14,9 @@ from tests.fakes import Clock
 RATE, BURST, COMMON_RATE, COMMON_BURST = 1.0, 5.0, 10.0, 40.0
 
 
-def make(clock: Clock) -> Shares:
-    return Shares(RATE, BURST, COMMON_RATE, COMMON_BURST, clock)
+def make() -> tuple[Clock, Shares]:
+    clock = Clock()
+    return clock, Shares(RATE, BURST, COMMON_RATE, COMMON_BURST, clock)
 
 
 def spend(shares: Shares, name: str, step: float) -> float:
@@ -27,11 +28,10 @@ def spend(shares: Shares, name: str, step: float) -> float:
     return spent
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 6), st.floats(0.1, 30.0), st.lists(st.floats(0.01, 20.0), min_size=1, max_size=20))
 def test_all_get_no_more_than_their_shares_and_what_is_common(names: int, step: float, pauses: list[float]) -> None:
-    clock = Clock()
-    shares = make(clock)
+    clock, shares = make()
     started, spent = clock.now, 0.0
     for pause in pauses:
         spent += sum(spend(shares, str(name), step) for name in range(names))
@@ -42,11 +42,10 @@ def test_all_get_no_more_than_their_shares_and_what_is_common(names: int, step: 
     assert spent <= COMMON_BURST + COMMON_RATE * seconds + names * (RATE * seconds + step) + 1e-6
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30)
 @given(st.floats(0.1, 30.0), st.integers(1, 8))
 def test_who_needs_less_than_its_share_never_waits_long_for_those_who_want_all(step: float, greedy: int) -> None:
-    clock = Clock()
-    shares = make(clock)
+    clock, shares = make()
     for _ in range(100):
         for name in range(greedy):
             spend(shares, str(name), step)
@@ -68,8 +67,7 @@ def test_a_name_keeps_its_bucket_until_others_were_used_since() -> None:
 
 @fails_without("swarm/bucket.py", "        share.charge(self._burst)\n")
 def test_one_alone_may_use_all_that_is_common_and_a_new_name_brings_nothing() -> None:
-    clock = Clock()
-    shares = make(clock)
+    clock, shares = make()
     assert spend(shares, "first", 1.0) == pytest.approx(COMMON_BURST, abs=1.0)
     assert all(spend(shares, f"another name {number}", 1.0) == 0 for number in range(100))
     clock.now += 1.0
@@ -79,8 +77,7 @@ def test_one_alone_may_use_all_that_is_common_and_a_new_name_brings_nothing() ->
 @fails_without("swarm/bucket.py", "self._shares.of(name).charge(tokens)", "pass")
 @fails_without("swarm/bucket.py", "            self._common.charge(payment)\n")
 def test_a_wait_ends_when_a_debt_is_paid() -> None:
-    clock = Clock()
-    shares = make(clock)
+    clock, shares = make()
     shares.charge("one", COMMON_BURST + 22.0)
     assert shares.exhausted("one") and shares.wait("one") == pytest.approx(22.0 / (RATE + COMMON_RATE))
     clock.now += 2.01
@@ -89,7 +86,7 @@ def test_a_wait_ends_when_a_debt_is_paid() -> None:
 
 @fails_without("swarm/bucket.py", "Buckets(MAX_SHARES,", "Buckets(2**30,")
 def test_shares_are_remembered_up_to_a_bound() -> None:
-    shares = make(Clock())
+    _, shares = make()
     for name in ("first", "second"):
         shares.charge(name, 1000.0)
     for number in range(MAX_SHARES - 1):

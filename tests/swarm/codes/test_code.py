@@ -45,7 +45,7 @@ def test_new_codes_differ() -> None:
 
 
 @given(CODES, st.data())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_a_code_is_read_however_it_is_typed(code: Code, data: st.DataObject) -> None:
     typed = [word[: data.draw(st.integers(ENOUGH_LETTERS, len(word)))] for word in code.words]
     cased = [data.draw(st.sampled_from([str.upper, str.lower, str.title]))(word) for word in typed]
@@ -55,7 +55,7 @@ def test_a_code_is_read_however_it_is_typed(code: Code, data: st.DataObject) -> 
 
 
 @given(WORDS, st.data())
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_a_mistyped_letter_never_makes_another_word(word: str, data: st.DataObject) -> None:
     """And the program asks whether the right one is meant."""
     place = data.draw(st.integers(ENOUGH_LETTERS, max(ENOUGH_LETTERS, len(word) - 1)))
@@ -139,7 +139,7 @@ def test_the_right_code_brings_the_invite_once() -> None:
 @fails_without("swarm/codes/code.py", 'return str(self).encode("ascii")', 'return "-".join(self.words).encode("ascii")')
 @given(CODES, CODES)
 @example(Code(7, ("guitar", "guitar")), CODE)
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=4)
 def test_only_the_same_code_opens(theirs: Code, ours: Code) -> None:
     """Also at another number, with the same words."""
     for wrong in (theirs, Code(ours.number % MAX_NUMBER + 1, ours.words)):
@@ -154,6 +154,7 @@ def test_only_the_same_code_opens(theirs: Code, ours: Code) -> None:
 
 
 @fails_without("swarm/codes/handover.py", ' or not hmac.compare_digest(guess[HELLO_BYTES:], _tag(key, "guess"))')
+@fails_without("swarm/codes/handover.py", "        self._guessed = True\n")
 def test_a_recorded_exchange_opens_nothing() -> None:
     old, joiner = Offer(CODE, LINE), Joiner(CODE)
     inviter = Inviter(old)
@@ -163,6 +164,8 @@ def test_a_recorded_exchange_opens_nothing() -> None:
         Inviter(Offer(CODE, LINE)).answer(guess)
     later = Joiner(CODE)
     later.guess(Inviter(Offer(CODE, LINE)).hello)
+    with pytest.raises(SpentError):  # a meeting place that shows it one hello after the other gets one tag
+        later.guess(Inviter(Offer(CODE, LINE)).hello)
     with pytest.raises(WrongCodeError):  # the sealed invite again, to another joiner
         later.open(sealed)
     with pytest.raises(WrongCodeError):
@@ -170,15 +173,6 @@ def test_a_recorded_exchange_opens_nothing() -> None:
     echoing = Inviter(Offer(CODE, LINE))
     with pytest.raises(WrongCodeError):  # an inviter's own message
         echoing.answer(echoing.hello + bytes(handover.TAG_BYTES))
-
-
-@fails_without("swarm/codes/handover.py", "        self._guessed = True\n")
-def test_a_joiner_guesses_once() -> None:
-    """A meeting place that shows it one hello after the other gets one tag."""
-    joiner = Joiner(CODE)
-    joiner.guess(Inviter(Offer(CODE, LINE)).hello)
-    with pytest.raises(SpentError):
-        joiner.guess(Inviter(Offer(CODE, LINE)).hello)
 
 
 HELLO = Inviter(Offer(CODE, LINE)).hello

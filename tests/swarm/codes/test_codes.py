@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from sapo_edge.swarm.codes.claim import MAX_CLAIM_BYTES, PROTOCOL, Answer, Claim
 from sapo_edge.swarm.codes.code import Code
 from sapo_edge.swarm.codes.handover import GUESS_BYTES, HELLO_BYTES, MAX_SEALED_BYTES, Joiner, Offer
 from sapo_edge.swarm.codes.handover import Inviter as Side
-from sapo_edge.swarm.codes.meeting_place import LOST, MeetingPlace, ask_place
+from sapo_edge.swarm.codes.meeting_place import LOST, PAIRED_SECONDS, MeetingPlace, ask_place
 from sapo_edge.swarm.codes.offering import offer_invite
 from sapo_edge.swarm.codes.reaching import parse_place
 from sapo_edge.swarm.finding import mdns
@@ -30,7 +31,7 @@ from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.transport import SwarmError
 from tests.defences.defence import fails_without
-from tests.swarm.loop import in_trio
+from tests.swarm.loop import in_trio, meanwhile
 from tests.swarm.member.members import make_member
 from tests.waiting import wait_until
 
@@ -67,22 +68,21 @@ async def say_nothing(stream: Any) -> None:
 class Inviter:
     """Somebody who offers the invite, without multicast."""
 
-    def __init__(self, nursery: trio.Nursery, *places: Address, seconds: float = 60.0) -> None:
+    def __init__(self, nursery: trio.Nursery, *places: Address, **options: Any) -> None:
         self.outcome = GIVEN
         self.ended, self._ready = trio.Event(), trio.Event()
-        self._places, self._seconds = places, seconds
-        nursery.start_soon(self._run)
+        options = {"listen": "loopback", "mdns": False, "seconds": 60.0, **options}
+        nursery.start_soon(self._run, partial(offer_invite, LINE, [[one] for one in places], self._keep, **options))
 
-    async def _run(self) -> None:
-        places = [[one] for one in self._places]
+    async def _run(self, offer: Callable[[], Awaitable[None]]) -> None:
         try:
-            await offer_invite(LINE, places, self._keep, listen="loopback", mdns=False, seconds=self._seconds)
+            await offer()
         except SwarmError as error:
             self.outcome = error.message
         self.ended.set()
 
     def _keep(self, code: Code, own: Sequence[Address], others: Sequence[Address], announced: bool) -> None:
-        self._code, self.own, self.places = code, own[0], set(others)
+        self._code, self.own, self.places, self.is_announced = code, own[0], set(others), announced
         self._ready.set()
 
     async def code(self) -> Code:
@@ -103,33 +103,33 @@ async def fails(failure: str, code: Code, *at: Address) -> None:
         await accept(code, *at)
 
 
-@pytest.mark.parametrize("how", ["relay", "relay by host and port", "inviter"])
 @in_trio()
-async def test_the_invite_arrives(how: str) -> None:
+async def test_the_invite_arrives() -> None:
     async with place() as relay, trio.open_nursery() as nursery:
         inviter = Inviter(nursery, relay)
         code = await inviter.code()
         assert inviter.places == {relay}
         await fails(NOBODY, Code(code.number % 999 + 1, code.words), relay)
-        at = {"relay": relay, "relay by host and port": parse_place(f"localhost:{relay.port}"), "inviter": inviter.own}
-        assert await accept(code, at[how]) == LINE
+        assert await accept(code, parse_place(f"localhost:{relay.port}")) == LINE
         assert await inviter.ends(GIVEN)
         await fails(NOBODY, code, relay)
 
 
 @fails_without("swarm/codes/meeting_place.py", " or stream.recv_closed or stream.reset_received")
 @in_trio()
-async def test_a_place_that_gives_no_number_keeps_nobody_from_waiting_elsewhere() -> None:
+async def test_a_place_that_gives_no_number_or_is_gone_keeps_nobody_from_waiting_elsewhere() -> None:
     """Each number that is tried in vain there is given back to the other places, which have few for one address."""
 
     async def taken(stream: Any) -> None:
         await write_frame(stream, encode_answer(Answer.TAKEN))
 
+    gone = direct_address("127.0.0.1", 1, MEMBER.peer_id)
     async with place() as relay, place(taken) as liar, trio.open_nursery() as nursery:
-        inviter = Inviter(nursery, relay, liar)
+        inviter = Inviter(nursery, relay, liar, gone)
         code = await inviter.code()
         assert inviter.places == {relay}
-        assert await accept(code, inviter.own) == LINE
+        await fails(UNREACHED, code, gone)
+        assert await accept(code, gone, inviter.own) == LINE
         assert await inviter.ends(GIVEN)
 
 
@@ -152,22 +152,25 @@ async def test_a_wrong_code_ends_it_for_both() -> None:
         await fails(UNREACHED, code, inviter.own)
 
 
+@fails_without("swarm/codes/offering.py", "trio.fail_after(EXCHANGE_SECONDS)", "trio.fail_after(1e6)")
 @in_trio()
-async def test_somebody_who_only_looks_does_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whoever_asks_and_says_nothing_leaves_the_code_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number is public: whoever asks for it gets a message that tells nothing, and the inviter waits again."""
     monkeypatch.setattr(offering, "AGAIN_SECONDS", 0.2)
     async with place() as relay, trio.open_nursery() as nursery, visiting_host(None) as third:
         inviter = Inviter(nursery, relay)
         code = await inviter.code()
         assert await open_way(third, relay)
-        stream, answer = await ask_place(third, relay.peer_id, Claim(code.number, False))
-        assert answer is Answer.PAIRED and len(await read_frame(stream, HELLO_BYTES)) == HELLO_BYTES
-        await stream.reset()
+        with monkeypatch.context() as patch:
+            patch.setattr(offering, "EXCHANGE_SECONDS", 0.2)
+            stream, answer = await ask_place(third, relay.peer_id, Claim(code.number, False))
+            assert answer is Answer.PAIRED and len(await read_frame(stream, HELLO_BYTES)) == HELLO_BYTES
         result = ""
-        while not result:
-            await trio.sleep(0.1)
-            with contextlib.suppress(SwarmError):  # it has not come back yet
-                result = await accept(code, relay)
+        with trio.fail_after(PAIRED_SECONDS / 2):
+            while not result:
+                await trio.sleep(0.1)
+                with contextlib.suppress(SwarmError):  # it has not come back yet
+                    result = await accept(code, relay)
         assert result == LINE and await inviter.ends(GIVEN)
 
 
@@ -179,17 +182,6 @@ async def test_a_code_ends_after_its_time() -> None:
         with trio.fail_after(8):
             assert await inviter.ends(UNUSED)
         await fails(NOBODY, await inviter.code(), relay)
-
-
-@in_trio()
-async def test_without_a_meeting_place_there_is_still_the_inviters_own() -> None:
-    gone = direct_address("127.0.0.1", 1, MEMBER.peer_id)
-    async with trio.open_nursery() as nursery:
-        inviter = Inviter(nursery, gone)
-        code = await inviter.code()
-        assert not inviter.places
-        await fails(UNREACHED, code, gone)
-        assert await accept(code, gone, inviter.own) == LINE
 
 
 @fails_without("swarm/codes/accepting.py", "        self.scope.cancel()\n")
@@ -243,21 +235,6 @@ async def test_a_guess_is_bounded_before_it_is_read() -> None:
         assert await Inviter(nursery, one, seconds=1.0).ends(UNUSED)
 
 
-@fails_without("swarm/codes/offering.py", "trio.fail_after(EXCHANGE_SECONDS)", "trio.fail_after(1e6)")
-@in_trio()
-async def test_whoever_asks_and_says_nothing_leaves_the_code_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offering, "EXCHANGE_SECONDS", 0.2)
-    async with trio.open_nursery() as nursery, visiting_host(None) as third:
-        inviter = Inviter(nursery)
-        code, own = await inviter.code(), inviter.own
-        assert await open_way(third, own)
-        stream, _ = await ask_place(third, own.peer_id, Claim(code.number, False))
-        await read_frame(stream, HELLO_BYTES)
-        with trio.fail_after(8), contextlib.suppress(*LOST):
-            await read_frame(stream, 0)
-        nursery.cancel_scope.cancel()
-
-
 @fails_without("swarm/codes/offering.py", "places[:MAX_PLACES]", "places")
 @in_trio()
 async def test_an_inviter_waits_at_four_places(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,13 +281,12 @@ async def test_few_addresses_of_the_local_network_are_tried_and_for_a_while(monk
 @in_trio()
 async def test_a_silent_place_costs_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accepting, "HELLO_SECONDS", 0.2)
-    async with place(say_nothing) as silent, trio.open_nursery() as nursery:
+    async with place(say_nothing) as silent, meanwhile() as nursery:
         inviter = Inviter(nursery)
         code = await inviter.code()
         with trio.fail_after(8):
             await fails(NOBODY, code, silent)
         assert await accept(code, silent, inviter.own) == LINE
-        nursery.cancel_scope.cancel()
 
 
 @in_trio()

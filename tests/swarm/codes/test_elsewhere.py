@@ -7,6 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import trio
@@ -20,7 +21,6 @@ from sapo_edge.swarm.codes.code import Code
 from sapo_edge.swarm.codes.elsewhere import meet_elsewhere, number_key
 from sapo_edge.swarm.codes.handover import Inviter, Offer
 from sapo_edge.swarm.codes.meeting_place import ask_place, read_answer
-from sapo_edge.swarm.codes.offering import offer_invite
 from sapo_edge.swarm.finding.circuit import open_way
 from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.host import listen_port
@@ -28,24 +28,12 @@ from sapo_edge.swarm.host.requests import write_frame
 from sapo_edge.swarm.rendezvous.lookup import Entry
 from sapo_edge.swarm.rendezvous.rendezvous import Topic, volunteer_keys
 from tests.defences.defence import fails_without
-from tests.swarm.codes.test_codes import LINE, place, say_nothing
+from tests.swarm.codes.test_codes import GIVEN, LINE, place, say_nothing
+from tests.swarm.codes.test_codes import Inviter as Inviting
 from tests.swarm.codes.test_meeting_place import Stream
-from tests.swarm.loop import in_trio
+from tests.swarm.loop import in_trio, meanwhile
 
 CODE = Code(7, ("guitar", "revolver"))
-
-
-class Router:
-    """Forwards a port from an IP address, or none."""
-
-    answer: SimpleNamespace | None
-
-    def __init__(self, port: int, *_: object) -> None:
-        self.current, self.state = self.answer, "asking"
-        self.port = port if self.answer is None else self.answer.port
-
-    async def run(self) -> None:
-        self.state = "answered"
 
 
 @fails_without("swarm/codes/elsewhere.py", " if is_reachable() or versions() else 0")
@@ -67,9 +55,13 @@ async def test_a_side_that_can_be_reached_announces_its_port_under_the_number_an
     async def look_up(entry: Entry, asked: Sequence[Topic]) -> None:
         topics.extend(asked)
 
-    answer = None if forwarded is None else SimpleNamespace(port=40001, ip=forwarded)
-    monkeypatch.setattr(Router, "answer", answer, raising=False)
-    monkeypatch.setattr(elsewhere, "Mapping", Router)
+    def router(port: int, *_: object) -> SimpleNamespace:
+        answer = None if forwarded is None else SimpleNamespace(port=40001, ip=forwarded)
+        mapping = SimpleNamespace(current=answer, state="asking", port=40001 if answer else port)
+        mapping.run = AsyncMock(side_effect=lambda: setattr(mapping, "state", "answered"))
+        return mapping
+
+    monkeypatch.setattr(elsewhere, "Mapping", router)
     monkeypatch.setattr(elsewhere, "look_up", look_up)
     monkeypatch.setattr(elsewhere, "listen_port", lambda host: 4001)
     monkeypatch.setattr(elsewhere, "PATIENCE", 0.0)
@@ -128,22 +120,11 @@ async def accept(code: Code) -> str:
 @pytest.mark.parametrize("who", [True, False, None], ids=["the inviter", "the joiner", "a volunteer"])
 @in_trio()
 async def test_one_that_can_be_reached_is_enough(who: bool | None, dht: dict[bool | None, list[Address]]) -> None:
-    codes: list[Code] = []
-    shown = trio.Event()
-
-    def ready(code: Code, own: object, others: object, is_announced: bool) -> None:
-        assert is_announced is (who is True)
-        codes.append(code)
-        shown.set()
-
-    async def offer() -> None:
-        await offer_invite(LINE, (), ready, listen="loopback", mdns=False, entry=Entry(()), seconds=20)
-
     async with place() as volunteer, trio.open_nursery() as nursery:
         dht[who] = [volunteer] if who is None else []
-        nursery.start_soon(offer)
-        await shown.wait()
-        assert await accept(codes[0]) == LINE
+        inviter = Inviting(nursery, seconds=20, entry=Entry(()))
+        assert await accept(await inviter.code()) == LINE
+        assert inviter.is_announced is (who is True) and await inviter.ends(GIVEN)
 
 
 @fails_without(
@@ -157,7 +138,6 @@ async def test_a_silent_inviter_holds_no_other_one_up(dht: dict[bool | None, lis
     async with contextlib.AsyncExitStack() as stack:
         dht[True] = [await stack.enter_async_context(place(say_nothing)) for _ in range(4)]
         dht[False] = []
-        nursery = await stack.enter_async_context(trio.open_nursery())
         host = await stack.enter_async_context(visiting_host(None))
 
         async def dial_the_joiner() -> None:
@@ -169,10 +149,9 @@ async def test_a_silent_inviter_holds_no_other_one_up(dht: dict[bool | None, lis
             await read_answer(stream)
             await offering._Desk(host, Offer(CODE, LINE)).meet(stream)
 
-        nursery.start_soon(dial_the_joiner)
         with trio.fail_after(accepting.HELLO_SECONDS):
-            assert await accept(CODE) == LINE
-        nursery.cancel_scope.cancel()
+            async with meanwhile(dial_the_joiner):
+                assert await accept(CODE) == LINE
 
 
 @fails_without("swarm/codes/accepting.py", "if not self.scope.cancel_called:", "if True:")

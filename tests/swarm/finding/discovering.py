@@ -81,17 +81,13 @@ async def obey(host: Any) -> None:
 async def main(options: dict[str, Any]) -> None:
     tally = Tally(lambda event: say(notice=to_json(event)))
     meter = Meter(0, 0, tally)
-    psk = bytes.fromhex(options["psk"]) if options.get("psk") else None
-    config = SwarmConfig(
-        Identity(bytes.fromhex(options["secret"])), load_manifest(options.get("manifest", "starter")), psk,
-        tuple(options.get("bootstrap", ())), listen=options.get("listen", "all"), mdns=options.get("mdns", False),
-        contacts=tuple((host, port) for host, port in options.get("contacts", ())),
-        map_port=options.get("map_port", False), carries=options.get("carries", False),
-        volunteers=options.get("volunteers", False),
-        known_peers=Path(options["peers_file"]) if options.get("peers_file") else None,
-    )  # fmt: skip
-    host = make_host(config.identity, psk, meter, 5.0)
-    async with running(host, config.listen, options.get("port", 0), meter) as nursery:
+    identity, manifest = Identity(bytes.fromhex(options.pop("secret"))), options.pop("manifest", "starter")
+    options["psk"] = bytes.fromhex(options.get("psk") or "") or None
+    if "known_peers" in options:
+        options["known_peers"] = Path(options["known_peers"])
+    config = SwarmConfig(identity, load_manifest(manifest), **{"mdns": False, **options})
+    host = make_host(config.identity, config.psk, meter, 5.0)
+    async with running(host, config.listen, config.port, meter) as nursery:
         host.set_stream_handler(ECHO, echo)
         discovery = Discovery(host, config, Ports(), tally)
         await nursery.start(discovery.run)

@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import json
 import os
-import signal
 import sqlite3
 import sys
 import tempfile
@@ -26,8 +25,8 @@ from sapo_edge.swarm.rendezvous.program import join_port
 from tests.forked import Forked
 from tests.models import SHAPES, write_model
 from tests.swarm.finding.homes import HOMES, forwarded, homes
-from tests.swarm.finding.processes import Process, Relay
-from tests.swarm.lines import ROOT
+from tests.swarm.finding.processes import Relay
+from tests.swarm.lines import ROOT, LineProcess
 from tests.swarm.namespaces import Namespaces, name, run_in
 from tests.swarm.rendezvous.mainline import CONTACTS, public_dht
 from tests.waiting import wait_until
@@ -45,14 +44,14 @@ SECONDS = 240.0
 """Time in which a node starts, or two train on each other's rollouts, on a machine that is busy with much else."""
 
 
-class Household:
+class Household(contextlib.ExitStack):
     """A machine in a home, on which somebody types commands; its clock is ahead by so many `days`."""
 
     def __init__(self, part: str, directory: Path, model: Path) -> None:
+        super().__init__()
         self.part, self.days = part, 0
         self.home = directory / part
         self._model = model
-        self._stack = contextlib.ExitStack()
         config = self.home / "config"
         config.mkdir(parents=True)
         contacts = ",".join(join_port(*contact) for contact in CONTACTS)
@@ -81,13 +80,11 @@ class Household:
         ahead = f"import time; now = time.time; time.time = lambda: now() + {self.days * 86400}; " if self.days else ""
         return asks + ahead + program
 
-    def run(self) -> Process:
+    def run(self) -> None:
         """`sapo run --agree`; ends with `close`."""
         arguments = ("run", "--agree", "--json", "--home", str(self.home))
-        node = Process("-c", self._code(REWARDED), *arguments, namespace=name(self.part))
-        self._stack.callback(node.stop, signal.SIGKILL)
-        node.first(lambda event: event["event"] == "round", SECONDS)
-        return node
+        node = LineProcess("-c", self._code(REWARDED), *arguments, namespace=name(self.part))
+        self.enter_context(node).first(lambda event: event["event"] == "round", SECONDS)
 
     def invite(self) -> str:
         return self.sapo("swarm", "invite")[0].strip()
@@ -101,13 +98,10 @@ class Household:
         with contextlib.closing(sqlite3.connect(Paths.default(self.home).journal, timeout=10)) as journal:
             return {author for (author,) in journal.execute("SELECT DISTINCT author FROM rollouts WHERE own = 0")}
 
-    def close(self) -> None:
-        self._stack.close()
-
 
 @dataclass
 class Street:
-    """Homes, a relay in the open, and a manifest that no home has yet; a DHT and a volunteer once they are needed."""
+    """Homes, a relay in the open once it is needed, and a manifest that no home has yet."""
 
     directory: Path
     model: Path
@@ -115,7 +109,6 @@ class Street:
     stack: contextlib.ExitStack
     households: list[Household] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    known: set[str] = field(default_factory=set)
 
     @contextlib.contextmanager
     def inhabited(self, story: str, homes: int) -> Iterator[None]:
@@ -124,35 +117,28 @@ class Street:
         self.households = [Household(part, self.directory / story, self.model) for part in parts]
         with contextlib.ExitStack() as stack:
             for household in self.households:
-                stack.callback(household.close)
+                stack.enter_context(household)
             yield
 
-    def dht(self) -> None:
-        if "dht" not in self.known:
-            self.stack.enter_context(public_dht())
-        self.known.add("dht")
-
-    def volunteer(self) -> None:
-        self.dht()
-        if "volunteer" not in self.known:
-            self.relay(contacts=CONTACTS)
-        self.known.add("volunteer")
-
     def relay(self, **options: Any) -> Relay:
-        relay = Relay(self.directory / "relay", port=4001, listen="all", namespace=name("relay"), **options)
-        self.stack.callback(relay.stop, signal.SIGKILL)
-        return relay.started()
+        return self.stack.enter_context(Relay(self.directory / "relay", name("relay"), **options)).started()
 
 
 @contextlib.contextmanager
-def street(*kinds: str) -> Iterator[Street]:
+def street(outside: str, *kinds: str) -> Iterator[Street]:
+    """Homes of these kinds; outside is "", "dht", or "volunteer", which is a DHT with a relay that volunteers."""
     with tempfile.TemporaryDirectory() as text, contextlib.ExitStack() as stack:
         directory = Path(text)
         stack.enter_context(homes(directory, *(HOMES[kind] for kind in kinds)))
         model = write_model(directory / "tiny.gguf", SHAPES["llama-gqa"])
         manifest = directory / "own.toml"
         manifest.write_text((ROOT / "sapo_edge/tasks/manifests/starter.toml").read_text().replace("starter", "ours"))
-        yield Street(directory, model, manifest, stack)
+        made = Street(directory, model, manifest, stack)
+        if outside:
+            stack.enter_context(public_dht())
+        if outside == "volunteer":
+            made.relay(contacts=CONTACTS)
+        yield made
 
 
 def train(street: Street, one: Household, two: Household) -> None:
@@ -177,40 +163,12 @@ def by_line(street: Street, *create: str) -> None:
     train(street, one, two)
 
 
-def by_line_with_a_member(street: Street) -> None:
-    """A third home, whose router forwards a port, invites the first one, which invites the second."""
-    one, two, three = street.households
-    three.sapo("swarm", "create", str(street.manifest))
-    three.run()
-    one.sapo("swarm", "join", three.invite())
-    one.run()
-    two.sapo("swarm", "join", one.invite())
-    two.run()
-    train(street, one, two)
-
-
 def by_nothing(street: Street) -> None:
     """Strangers who share no line, no code and no address: all only run, and look their swarm up."""
-    street.dht()
     # Whoever can be reached is there already.
     for household in reversed(street.households):
         household.run()
     train(street, *street.households[:2])
-
-
-def at_a_volunteer(street: Street, play: Callable[[Street], None]) -> None:
-    """The same, with a relay that volunteers, which a line does not name, between homes that nobody can dial."""
-    street.volunteer()
-    play(street)
-
-
-def in_vain(street: Street) -> None:
-    """Neither router forwards a port, and nobody else is there: `sapo swarm invite` says so."""
-    one = street.households[0]
-    one.sapo("swarm", "create", str(street.manifest))
-    one.run()
-    _, err = one.sapo("swarm", "invite")
-    assert "from elsewhere if the other side's router" in err, err
 
 
 @contextlib.contextmanager
@@ -222,36 +180,6 @@ def offered(household: Household, *arguments: str) -> Iterator[tuple[Forked, str
             yield process, offer["code"], [way["command"] for way in offer["commands"]]
         finally:
             process.kill()
-
-
-def refused(household: Household, *arguments: str) -> str:
-    """What `sapo swarm join` says when it fails."""
-    lines = household.sapo("swarm", "join", *arguments, code=1)[1].splitlines()
-    assert len(lines) <= 2, lines
-    return lines[-1]
-
-
-def by_code(street: Street) -> None:
-    """A code into a private swarm, with a relay in the open; then what goes wrong with codes."""
-    relay = street.relay()
-    at = ("--at", relay.addresses[0].split("/")[2])
-    one, two = street.households[:2]
-    one.sapo("swarm", "create", str(street.manifest), "--private")
-    with offered(one, *at) as (_, code, _):
-        number, first, second = code.split("-")
-        street.notes.append(refused(two, f"{number}-{second}-{first}", *at))
-        street.notes.append(refused(two, code, *at))
-    with offered(one, *at) as (inviting, code, commands):
-        assert f"sapo swarm join {code} --at {at[1]}" in commands
-        two.sapo("swarm", "join", code, *at)
-        out, err = inviting.communicate(timeout=SECONDS)
-        assert inviting.returncode == 0 and json.loads(out) == {"v": 1, "given": True}, err
-        street.notes.append(refused(two, code, *at))
-    shown = [household.show("swarm", "show")["swarm"] for household in (one, two)]
-    assert shown[0]["id"] == shown[1]["id"] and shown[1]["private"]
-    with offered(one, *at) as (_, code, _):
-        relay.stop(signal.SIGKILL)
-        street.notes.append(refused(two, code, *at))
 
 
 def by_code_at_a_member(street: Street) -> None:
@@ -270,7 +198,6 @@ def by_code_at_a_member(street: Street) -> None:
 
 def by_old_line(street: Street, *create: str) -> None:
     """A line that was made a week ago: the inviter has another public address and another port since."""
-    street.dht()
     one, two = street.households[:2]
     one.sapo("swarm", "create", str(street.manifest), *create)
     one.run()
@@ -291,7 +218,6 @@ def by_old_line(street: Street, *create: str) -> None:
 
 def by_code_alone(street: Street) -> None:
     """Codes between homes that share nothing: the inviter's router forwards a port, then the joiner's."""
-    street.dht()
     say(street)
     say(street, back=True)
     wait_until(lambda: not forwarded("r1"), 20)
@@ -313,30 +239,30 @@ def say(street: Street, back: bool = False) -> None:
     assert ids[0] == ids[1]
 
 
-Story = tuple[Sequence[str], Callable[[Street], None]]
+Story = tuple[str, Sequence[str], Callable[[Street], None]]
+FORWARDED, UNREACHED = ("router with UPnP", "router without"), ("router without", "router without")
 STORIES: dict[str, Story] = {
-    "line, a router that forwards a port": (("router with UPnP", "router without"), lambda s: by_line(s, "--private")),
-    "line, IPv6 only": (("IPv6 only", "IPv6 only, firewall"), by_line),
-    "line, a relay": (("router without",) * 2, lambda s: by_line(s, "--bootstrap", s.relay().addresses[0])),
-    "line, a member": (("router without", "router without", "router with UPnP"), by_line_with_a_member),
-    "strangers, a router that forwards a port": (("router with UPnP", "router without"), by_nothing),
-    "strangers, a member": (("router without", "router without", "router with UPnP"), by_nothing),
-    "strangers, a volunteer": (("router without", "router without"), lambda s: at_a_volunteer(s, by_nothing)),
-    "line, nothing": (("router without", "router without"), in_vain),
-    "line, a week old": (("router with UPnP", "router without"), lambda s: by_old_line(s, "--private")),
-    "line, a volunteer": (("router without", "router without"), lambda s: at_a_volunteer(s, by_line)),
-    "code, nobody else": (("router with UPnP", "router without"), by_code_alone),
-    "code, a volunteer": (("router without", "router without"), lambda s: at_a_volunteer(s, say)),
-    "code, a relay": (("router with UPnP", "router without"), by_code),
-    "code, a member": (("router with UPnP", "router without"), by_code_at_a_member),
+    "line, a router that forwards a port": ("", FORWARDED, lambda s: by_line(s, "--private")),
+    "line, IPv6 only": ("", ("IPv6 only", "IPv6 only, firewall"), by_line),
+    "line, a relay": ("", UNREACHED, lambda s: by_line(s, "--bootstrap", s.relay().addresses[0])),
+    "strangers, a router that forwards a port": ("dht", FORWARDED, by_nothing),
+    "strangers, a member": ("dht", (*UNREACHED, "router with UPnP"), by_nothing),
+    "strangers, a volunteer": ("volunteer", UNREACHED, by_nothing),
+    "line, a week old": ("dht", FORWARDED, lambda s: by_old_line(s, "--private")),
+    "line, a volunteer": ("volunteer", UNREACHED, by_line),
+    "code, nobody else": ("dht", FORWARDED, by_code_alone),
+    "code, a volunteer": ("volunteer", UNREACHED, say),
+    "code, a member": ("", FORWARDED, by_code_at_a_member),
 }
+"""What is outside, the kinds of the homes, and what people do."""
 
 
 def tell(*stories: str) -> list[str]:
-    """Play some of `STORIES` in one street, with the homes of the first, and return what was seen."""
-    with street(*STORIES[stories[0]][0]) as there:
+    """Play some of `STORIES` in the street of the first, and return what was seen."""
+    outside, kinds, _ = STORIES[stories[0]]
+    with street(outside, *kinds) as there:
         for story in stories:
-            kinds, play = STORIES[story]
+            _, kinds, play = STORIES[story]
             with there.inhabited(story, len(kinds)):
                 play(there)
         return there.notes

@@ -13,24 +13,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
 import itertools
 import json
-import signal
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 from sapo_edge.swarm.addresses import is_public, parse_address
 from tests.swarm.finding.homes import HOMES, Home, homes
-from tests.swarm.finding.processes import Node, Process, Relay
+from tests.swarm.finding.processes import Node, Relay
 from tests.swarm.namespaces import NotPermittedError, name
 from tests.swarm.rendezvous.mainline import CONTACTS, public_dht
-
-P = TypeVar("P", bound=Process)
 
 ROUTER_SECONDS = 15.0
 """Time for the router to answer, before a line is printed as it is."""
@@ -70,7 +67,7 @@ def main() -> int:
             sys.exit(str(error))
         with file.open("a") as lines:
             lines.write(json.dumps({"first": first, "second": second, "with": who, "times": times}) + "\n")
-    print("\n".join(_table(_read(file), columns)))
+    csv.writer(sys.stdout).writerows(_table(_read(file), columns))
     return 0
 
 
@@ -85,28 +82,22 @@ def measure(first: Home, second: Home, who: str, *, strangers: bool) -> Times:
         bootstrap: list[str] = []
         if who == "relay":
             # With contacts it volunteers.
-            outside = name("relay")
-            relay = _run(stack, Relay(directory, port=4001, listen="all", contacts=contacts, namespace=outside))
+            relay = Relay(directory, name("relay"), contacts=contacts)
             # One of each version of IP.
-            bootstrap = relay.started().addresses
+            bootstrap = stack.enter_context(relay).started().addresses
         elif who == "member":
-            bootstrap = _line(_run(stack, _node(3, [], contacts)).started())
+            bootstrap = _line(stack.enter_context(_node(3, [], contacts)).started())
         if strangers:
             bootstrap = []
-        inviting = _run(stack, _node(1, bootstrap, contacts)).started()
+        inviting = stack.enter_context(_node(1, bootstrap, contacts)).started()
         line = [] if strangers else [*_line(inviting), *bootstrap]
-        joining = _run(stack, _node(2, line, contacts)).started()
+        joining = stack.enter_context(_node(2, line, contacts)).started()
         return _wait(inviting, joining, SECONDS[who] + (30.0 if strangers else 0.0))
 
 
 def _node(number: int, bootstrap: Sequence[str], contacts: Sequence[tuple[str, int]]) -> Node:
     home = name(f"m{number}")
     return Node(number, namespace=home, bootstrap=list(bootstrap), map_port=True, carries=True, contacts=contacts)
-
-
-def _run(stack: contextlib.ExitStack, process: P) -> P:
-    stack.callback(process.stop, signal.SIGKILL)
-    return process
 
 
 def _line(node: Node) -> list[str]:
@@ -143,13 +134,12 @@ def _read(file: Path) -> dict[Key, list[Times]]:
     return results
 
 
-def _table(results: dict[Key, list[Times]], columns: Sequence[str]) -> Iterator[str]:
-    yield "| Invites | Joins | " + " | ".join(HELP[who] for who in columns) + " |"
-    yield "|---|---|" + "---|" * len(columns)
+def _table(results: dict[Key, list[Times]], columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    yield "Invites", "Joins", *(HELP[who] for who in columns)
     for first, second in itertools.product(HOMES, HOMES):
         cells = [describe(results.get((first, second, who), ())) for who in columns]
         if any(cells):
-            yield f"| {first} | {second} | " + " | ".join(cells) + " |"
+            yield first, second, *cells
 
 
 def describe(times: Sequence[Times]) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,33 +12,11 @@ from tests.swarm.lines import PATIENCE, Line, LineProcess
 HERE = Path(__file__).parent
 
 
-class Process(LineProcess):
-    """A running program, perhaps in a network namespace; not forked, its memory is its own."""
-
-    def __init__(self, *arguments: str, namespace: str | None = None, fork: bool = True) -> None:
-        super().__init__(*arguments, namespace=namespace, fork=fork)
-
-    def stop(self, kind: signal.Signals = signal.SIGINT) -> int:
-        if self.process.poll() is None:
-            self.process.send_signal(kind)
-        # A thread of the node waits for it.
-        self._stdin.close()
-        try:
-            return self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            return self.process.wait(5)
-        finally:
-            self._reader.join(5)
-            self._stdout.close()
-
-
-class Node(Process):
-    """A node; see `discovering.py` for its options."""
+class Node(LineProcess):
+    """A node; its options are those of `SwarmConfig`, and the manifest's name or file."""
 
     def __init__(self, number: int, *, namespace: str | None = None, fork: bool = True, **options: Any) -> None:
-        secret = bytes([number]) * 32
-        options = {"secret": secret.hex(), **options}
+        options = {"secret": (bytes([number]) * 32).hex(), **options}
         super().__init__(str(HERE / "discovering.py"), json.dumps(options), namespace=namespace, fork=fork)
 
     def started(self) -> Self:
@@ -64,12 +41,13 @@ class Node(Process):
         return bool(self.first(lambda record: "echo" in record, seconds, since)["echo"] == 3000)
 
 
-class Relay(Process):
+class Relay(LineProcess):
+    """A relay, on loopback or at port 4001 of a namespace; with DHT nodes as contacts, a public one."""
+
     def __init__(
-        self, home: Path, *, port: int = 0, listen: str = "loopback", psk: str | None = None, swarm: str = "",
-        contacts: list[tuple[str, int]] | None = None, namespace: str | None = None,
+        self, home: Path, namespace: str | None = None, *, psk: str = "", swarm: str = "",
+        contacts: Sequence[tuple[str, int]] = (),
     ) -> None:  # fmt: skip
-        """A relay; with DHT nodes as contacts, a public one."""
         code = (
             "import json, sys; from pathlib import Path; from sapo_edge.cli.relaying import run_relay;"
             "psk, swarm = bytes.fromhex(sys.argv[4]) or None, bytes.fromhex(sys.argv[5]);"
@@ -77,8 +55,8 @@ class Relay(Process):
             "run_relay(Path(sys.argv[1]), port=int(sys.argv[2]), listen=sys.argv[3], psk=psk, swarm=swarm,"
             "public=bool(contacts), contacts=contacts, as_json=True)"
         )
-        arguments = [str(home), str(port), listen, psk or "", swarm, json.dumps(contacts or [])]
-        super().__init__("-c", code, *arguments, namespace=namespace)
+        place = ("0", "loopback") if namespace is None else ("4001", "all")
+        super().__init__("-c", code, str(home), *place, psk, swarm, json.dumps(contacts), namespace=namespace)
 
     def started(self) -> Self:
         self.addresses: list[str] = self.first(lambda record: "addresses" in record)["addresses"]

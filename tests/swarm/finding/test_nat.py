@@ -1,10 +1,5 @@
-"""Homes behind NATs, with and without a relay between them, in network namespaces of their own.
+"""Homes behind NATs, with and without a relay between them, in network namespaces of their own."""
 
-`nft`'s masquerading keeps a connection's source port if it can, as most home routers do; with `fully-random` it is a
-NAT that gives every connection another port, through which no hole can be punched.
-"""
-
-import signal
 from pathlib import Path
 
 import pytest
@@ -55,7 +50,7 @@ def test_two_homes_meet_over_ipv6(internet: None, running: Running) -> None:
 def test_behind_nats_a_relay_introduces_and_a_hole_is_punched(internet: None, running: Running, tmp_path: Path) -> None:
     # A private swarm, because there the library encrypts relayed and punched connections once too often, or not at all.
     psk = "cd" * 32
-    relay = running(Relay(tmp_path, port=4001, listen="all", psk=psk, namespace=name("relay")))
+    relay = running(Relay(tmp_path, name("relay"), psk=psk))
     bootstrap = relay.addresses[:1]
     first, second = (running(Node(n, namespace=name(f"m{n}"), bootstrap=bootstrap, psk=psk)) for n in (1, 2))
     assert first.wait_for_member(second, how="direct") and second.wait_for_member(first, how="direct")
@@ -71,15 +66,15 @@ def test_behind_nats_a_relay_introduces_and_a_hole_is_punched(internet: None, ru
 def test_behind_nats_that_change_ports_the_relay_forwards_and_may_restart(
     internet: None, running: Running, tmp_path: Path
 ) -> None:
-    relay = running(Relay(tmp_path, port=4001, listen="all", namespace=name("relay")))
+    relay = running(Relay(tmp_path, name("relay")))
     first, second = (running(Node(n, namespace=name(f"m{n}"), bootstrap=relay.addresses[:1])) for n in (1, 2))
     assert first.wait_for_member(second)["connected"][second.peer_id] == ["relayed"]
     assert first.echoes(second) and second.echoes(first)
     since = len(first.lines)
-    relay.stop(signal.SIGKILL)
+    relay.kill()
     first.first(lambda record: record.get("connected") == {}, since=since)
     since = len(first.lines)
-    again = running(Relay(tmp_path, port=4001, listen="all", namespace=name("relay")))
+    again = running(Relay(tmp_path, name("relay")))
     assert again.addresses == relay.addresses
     first.wait_for_member(second, since=since)
     assert first.echoes(second)

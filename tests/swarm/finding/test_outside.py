@@ -100,7 +100,6 @@ def test_reports_expire_are_bounded_and_end_with_the_network() -> None:
 
 def test_one_clock_of_two_sets_no_warning() -> None:
     assert outside(view(ABROAD[0], ahead=86400.0), view(ABROAD[1], ahead=0.5)).clock_ahead == 0.5
-    assert outside(view(ABROAD[0], ahead=86400.0), view(ABROAD[1], ahead=-0.5)).clock_ahead == 0.0
     assert outside(*(view(f"9.9.9.{number}", ahead=86400.0) for number in range(9))).clock_ahead == 0.0
     assert outside(*(view(f"192.168.1.{number}", ahead=90.0) for number in (7, 8))).clock_ahead == 90.0
     assert outside(view(""), view("", ahead=90.0), view("", ahead=90.0)).clock_ahead == 0.0, "through relays"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +30,7 @@ from sapo_edge.swarm.finding.volunteers import PATIENCE, PLACE_SECONDS, Held, Vo
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.joining.invite import Swarm
 from sapo_edge.swarm.joining.membership import Membership
-from sapo_edge.swarm.rendezvous.rendezvous import MAX_PLACES, Place, Places, keys_at, volunteer_keys
+from sapo_edge.swarm.rendezvous.rendezvous import MAX_PLACES, Place, Places
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.tasks.source import TaskSource
 from tests.defences.defence import fails_without
@@ -107,14 +108,6 @@ def places(number: int, seed: int = 0) -> list[Place]:
     return [(f"5.{one}.{one}.1", 4001) for one in random.Random(seed).sample(range(256), number)]
 
 
-def test_all_swarms_look_for_volunteers_under_one_key_of_the_day(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "time", lambda: NOON)
-    (today,) = volunteer_keys()
-    assert today not in keys_at(SWARM, None, NOON) and today not in keys_at(b"", None, NOON)
-    monkeypatch.setattr(time, "time", lambda: NOON + 86400)
-    assert volunteer_keys() != [today]
-
-
 def test_a_node_looks_for_volunteers_when_it_has_needed_them_for_a_while(lab: Lab) -> None:
     for seconds, is_needed in ((0, True), (PATIENCE - 1, True), (0, False), (PATIENCE, True)):
         lab.now += seconds
@@ -151,11 +144,11 @@ def test_neither_a_port_nor_a_key_brings_a_volunteer_forward(lab: Lab, monkeypat
 
 @pytest.mark.parametrize(("looks", "least"), [(1, 0.7), (3, 0.95)])
 def test_nodes_that_see_different_halves_of_volunteers_come_to_a_common_one(looks: int, least: float, lab: Lab) -> None:
-    rng, common, trials = random.Random(7), 0, 60
+    rng, common, trials, rank = random.Random(7), 0, 60, cache(lab.volunteers.rank)
     for trial in range(trials):
         everybody, chosen = places(200, trial), []
         for _ in range(2):
-            seen = Places(rank=lab.volunteers.rank)
+            seen = Places(rank=rank)
             for _ in range(looks):
                 seen.add(rng.sample(everybody, 100))
             assert len(seen) <= MAX_PLACES
@@ -311,19 +304,20 @@ def test_the_owner_is_asked_once_after_a_day_of_being_reached(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("relay", "carries", "volunteers"), [("on", 1, 0), ("public", 1, 1), ("off", 0, 0)])
-def test_the_setting_relay_says_who_is_carried(
+def test_settings_say_who_is_carried_and_whether_the_local_network_is_asked(
     relay: str, carries: int, volunteers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    member = Mock()
+    member, mdns = Mock(), "off" if relay == "off" else "on"
     monkeypatch.setattr("sapo_edge.swarm.member.member.Member", member)
     workspace: Any = SimpleNamespace(
-        swarm=Swarm.of(MANIFEST), is_alone=False, settings=Settings(relay=relay), paths=Paths.default(tmp_path),
-        contacts=(), dht_nodes=None, maps_port=False, membership=Membership(tmp_path),
+        swarm=Swarm.of(MANIFEST), is_alone=False, settings=Settings(relay=relay, mdns=mdns),
+        paths=Paths.default(tmp_path), contacts=(), dht_nodes=None, maps_port=False, membership=Membership(tmp_path),
     )  # fmt: skip
     with ExitStack() as closing:
         open_transport(workspace, TaskSource(MANIFEST), bytes(32), lambda event: None, closing, Room())
     config: SwarmConfig = member.call_args.args[0]
     assert (config.carries, config.volunteers, config.is_volunteer) == (carries, volunteers, volunteers)
+    assert config.mdns is (mdns == "on")
 
 
 @in_trio(0)
@@ -355,9 +349,10 @@ async def test_who_is_alone_asks_a_new_volunteer_often_and_others_seldom(monkeyp
 
 
 @fails_without("swarm/rendezvous/rendezvous.py", "sorted({*answer, *before}, key=self._order):", "[*before, *answer]:")
-def test_ten_thousand_addresses_push_out_no_volunteer_that_comes_before_them(lab: Lab) -> None:
-    first, *others = lab.sort(*((f"5.{number // 40}.{number % 40}.1", 4001) for number in range(10_000)))
-    seen = Places(rank=lab.volunteers.rank)
+def test_thousands_of_addresses_push_out_no_volunteer_that_comes_before_them(lab: Lab) -> None:
+    rank = cache(lab.volunteers.rank)
+    first, *others = sorted(((f"5.{number // 40}.{number % 40}.1", 4001) for number in range(4000)), key=rank)
+    seen = Places(rank=rank)
     seen.add([first])
     for number in range(0, len(others), 100):
         seen.add(others[number : number + 100])

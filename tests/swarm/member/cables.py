@@ -58,13 +58,12 @@ class Cables:
         ip("-n", name(part), "link", "set", "eth0", "up")
 
     def separate(self, *groups: Iterable[int]) -> None:
+        """Let only machines of one group reach each other; without groups, all do."""
         self.groups = tuple(map(frozenset, groups))
 
-    def heal(self) -> None:
-        self.groups = ()
-
-    def _reaches(self, source: int, target: int) -> bool:
-        return not self.groups or any({source, target} <= group for group in self.groups)
+    def _is_lost(self, source: int, target: int) -> bool:
+        is_apart = self.groups and not any({source, target} <= group for group in self.groups)
+        return target not in self._devices or bool(is_apart) or self._random.random() < self.loss
 
     def _pass_packets(self) -> None:
         waiting: list[tuple[float, int, int, bytes]] = []
@@ -77,7 +76,7 @@ class Cables:
                     continue
                 packet = os.read(descriptor, _LARGEST_PACKET)
                 target = _target(packet)
-                if target not in self._devices or not self._reaches(source, target) or self._is_lost():
+                if self._is_lost(source, target):
                     self.lost += 1
                     continue
                 count += 1
@@ -88,9 +87,6 @@ class Cables:
                 with contextlib.suppress(OSError):
                     os.write(self._devices[target], packet)
                 self.passed += 1
-
-    def _is_lost(self) -> bool:
-        return self._random.random() < self.loss
 
     def remove(self) -> None:
         self._ended.set()

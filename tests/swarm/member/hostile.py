@@ -69,7 +69,7 @@ class HostilePeer(LineProcess):
     """
 
     def __init__(self, namespace: str | None = None, **options: Any) -> None:
-        super().__init__("-m", "tests.swarm.member.hostile", json.dumps(options), namespace=namespace, fork=True)
+        super().__init__("-m", "tests.swarm.member.hostile", json.dumps(options), namespace=namespace)
         self._numbers = itertools.count(1)
 
     def begin(self, attack: str, **arguments: Any) -> int:

@@ -20,7 +20,7 @@ from tests.swarm.lines import PATIENCE, LineProcess, dial_from
 
 
 class MemberProcess(LineProcess):
-    """A member in its own process, whose memory is its own unless it is forked.
+    """A member in its own process.
 
     Its options are those of `SwarmConfig`, and member (a number, from which its key is made) and source (the IP address
     that it connects from).

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from sapo_edge.events import Event
@@ -41,6 +42,6 @@ def make_member(
     return Member(config, Admission(swarm, source, reputation, clock or time.time, clock or time.monotonic, own), emit)
 
 
-def make_record(member: Member, author: int = 2, sequence: int = 1) -> RawRecord:
+def make_record(member: Member, author: int = 2, sequence: int = 1, **changes: Any) -> RawRecord:
     identity = Identity(bytes([author]) * 32)
-    return sign_rollout(make_rollout(identity.peer_id, sequence), member.swarm, identity).record
+    return sign_rollout(replace(make_rollout(identity.peer_id, sequence), **changes), member.swarm, identity).record

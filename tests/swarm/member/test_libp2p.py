@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -48,38 +49,28 @@ def pair() -> Iterator[list[MemberProcess]]:
 
 
 def test_members_exchange_rollouts_and_a_newcomer_gets_recent_ones(pair: list[MemberProcess]) -> None:
+    """Those that are too large for a message are pulled, from any peer that has them: their author is frozen."""
     one, two = pair
-    first, second = one.publish(3), two.publish(2)
-    two.gets(one, first)
+    first, second, large = one.publish(3), two.publish(2), one.publish(4, size=8000, answers=16)
+    two.gets(one, first | large)
     one.gets(two, second)
+    assert two.status()["counts"]["rollouts pulled"] >= 2 and one.status()["counts"]["pulls served"] >= 1
+    for member, other in (pair, reversed(pair)):
+        (address,) = {peer["address"] for peer in member.status()["peers"] if peer["peer_id"] == other.peer_id}
+        assert address.startswith("/ip4/127.0.0.1/tcp/") and not address.endswith("/tcp/0")
+    one.freeze()
     with MemberProcess(member=3, bootstrap=[two.address]) as late:
-        late.gets(one, first)
-        late.gets(two, second)
+        try:
+            late.gets(one, first | large)
+            late.gets(two, second)
+        finally:
+            one.thaw()
         late.gets(one, one.publish())
         status = late.status()
         assert status["faults"] == {} and status["bytes_in"] > 0 and not status["private"]
         assert late.received(late) == one.received(one) == set()
         # The first ones were pulled, the last one gossiped.
         assert {line["neighbourhood"] for line in late.lines if "neighbourhood" in line} == {"loopback"}
-
-
-def test_rollouts_too_large_for_a_message_are_pulled_from_any_peer_that_has_them(pair: list[MemberProcess]) -> None:
-    one, two = pair
-    large = one.publish(4, size=8000, answers=16)
-    two.gets(one, large)
-    assert two.status()["counts"]["rollouts pulled"] >= 2 and one.status()["counts"]["pulls served"] >= 1
-    one.freeze()
-    try:
-        with MemberProcess(member=4, bootstrap=[two.address]) as three:
-            three.gets(one, large)
-    finally:
-        one.thaw()
-
-
-def test_a_peer_is_shown_at_the_address_of_its_connection(pair: list[MemberProcess]) -> None:
-    for one, two in (pair, reversed(pair)):
-        (address,) = {peer["address"] for peer in one.status()["peers"] if peer["peer_id"] == two.peer_id}
-        assert address.startswith("/ip4/127.0.0.1/tcp/") and not address.endswith("/tcp/0")
 
 
 def test_two_swarms_never_mix(pair: list[MemberProcess]) -> None:
@@ -142,6 +133,7 @@ def test_caps_bound_the_traffic_and_rollouts_still_arrive() -> None:
 
 @fails_without("swarm/visits/fetch.py", "                await trio.to_thread.run_sync(data.verify, Path(file.name))\n")
 def test_questions_named_by_digest_come_from_a_member_who_has_them_and_from_nobody_else(tmp_path: Path) -> None:
+    """As the manifest, of a private swarm whose members exchange rollouts."""
     key, file = "ab" * 32, tmp_path / "mine.csv"
     rows = "".join(f"{hashlib.sha256(bytes([number % 256, number // 256])).hexdigest()},1\n" for number in range(9000))
     file.write_text(f"question,answer\n{rows}")
@@ -152,7 +144,14 @@ def test_questions_named_by_digest_come_from_a_member_who_has_them_and_from_nobo
     assert data.size > 2 * PIECE_BYTES
     one, two = ({"psk": key, "manifest": str(file), "store": str(store)} for store in stores)
     with members(one, two) as (wrong, right):
-        swarm = Swarm.of(manifest, (wrong.address, right.address), bytes.fromhex(key))
+        wrong.gets(right, right.publish())
+        assert wrong.status()["private"], "what the app shows of the swarm that runs"
+        gone = f"/ip4/127.0.0.1/tcp/9/p2p/{right.peer_id}"
+        swarm = Swarm.of(manifest, (gone, wrong.address, right.address), bytes.fromhex(key))
+        assert fetch_manifest(swarm) == manifest
+        for other in (replace(swarm, key=None), replace(swarm, manifest=bytes(32))):
+            with pytest.raises(SwarmError):
+                fetch_manifest(other, timeout=1.0)
         content = data.path(stores[0]).read_bytes()
         data.path(stores[0]).write_bytes(content[:-200] + content[-200:].replace(b"a", b"b"))
         with pytest.raises(SwarmError, match="no member of the swarm sent"):
@@ -168,18 +167,13 @@ def test_questions_named_by_digest_come_from_a_member_who_has_them_and_from_nobo
         assert not list(own.iterdir()), "nothing of it stays"
 
 
-def test_a_private_swarm_and_its_manifest() -> None:
-    key = "ab" * 32
-    manifest = load_manifest("starter")
-    with members({"psk": key}, {"psk": key}) as (one, two):
+def test_members_find_each_other_on_the_local_network() -> None:
+    # Nodes of others there are not to take part.
+    options: dict[str, Any] = {"psk": secrets.token_hex(32), "listen": "all", "mdns": True}
+    with MemberProcess(member=1, **options) as one, MemberProcess(member=2, **options) as two:
         one.gets(two, two.publish())
-        assert one.status()["private"], "what the app shows of the swarm that runs"
-        gone = f"/ip4/127.0.0.1/tcp/9/p2p/{two.peer_id}"
-        swarm = Swarm.of(manifest, (gone, one.address), bytes.fromhex(key))
-        assert fetch_manifest(swarm) == manifest
-        for wrong in (replace(swarm, key=None), replace(swarm, manifest=bytes(32))):
-            with pytest.raises(SwarmError):
-                fetch_manifest(wrong, timeout=1.0)
+        two.gets(one, one.publish())
+        assert one.status()["faults"] == two.status()["faults"] == {}
 
 
 def test_rollouts_arrive_over_a_bad_network_and_after_a_partition() -> None:

@@ -24,10 +24,8 @@ from sapo_edge.swarm.wire.record import RawRecord
 from sapo_edge.tasks.manifest import load_manifest
 from tests.defences.defence import fails_without
 from tests.swarm.host.streams import FakeConnection, FakeHost, FakeStream
-from tests.swarm.loop import in_trio
+from tests.swarm.loop import in_trio, meanwhile
 from tests.swarm.member.members import make_member, make_record, peer
-
-GIVEN_UP = "announced rollouts given up"
 
 
 def digest(number: int) -> bytes:
@@ -75,11 +73,10 @@ async def test_recent_rollouts_are_for_members_who_are_not_ignored_and_within_th
     server = Server(upload=1000)
     server.member.records.add(make_record(server.member))
     assert (await server.recent(), await server.recent(bytes(32))) == (1, 0)
-    async with trio.open_nursery() as nursery:
+    async with meanwhile() as nursery:
         nursery.start_soon(server.host.handlers[PULLS.protocol_id], FakeStream(FakeConnection(peer(8)), None))
         await trio.testing.wait_all_tasks_blocked()
         assert await server.recent() is None and server.refused("upload cap") == 1, "one response is sent at a time"
-        nursery.cancel_scope.cancel()
     server.meter.upload.charge(server.meter.upload.burst + 10_000)
     assert await server.recent() is None and server.refused("upload cap") == 2
     server.member.admission.reputation.penalize(peer(9), IGNORE_AT)
@@ -161,11 +158,9 @@ class Client:
     @asynccontextmanager
     async def running(self, seconds: float) -> AsyncIterator[None]:
         """Pull for so long, and longer in this context."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.puller.run)
+        async with meanwhile(self.puller.run):
             await trio.sleep(seconds)
             yield
-            nursery.cancel_scope.cancel()
 
     async def run(self, seconds: float) -> None:
         async with self.running(seconds):
@@ -173,7 +168,7 @@ class Client:
 
     @property
     def given_up(self) -> int:
-        return self.member.tally.counts.get(GIVEN_UP, 0)
+        return self.member.tally.counts.get("announced rollouts given up", 0)
 
 
 @pytest.fixture
@@ -231,20 +226,14 @@ async def test_few_sources_of_a_rollout_are_remembered(monkeypatch: pytest.Monke
     assert [name for name, _ in client.asked] == [*map(peer, range(2, 2 + MAX_SOURCES)), peer(19)]
 
 
-@in_trio(jumps=0)
-async def test_a_publisher_that_forwards_its_own_announcement_is_one_source(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Client(monkeypatch, 8, 9)
-    client.puller.want([digest(1)], [peer(8), peer(8)])
-    await client.run(60)
-    assert [name for name, _ in client.asked] == [peer(8), peer(9)] * 2
-
-
 @fails_without("swarm/member/pull.py", "is not None and want.attempts >= MAX_ATTEMPTS:", "is not None and False:")
 @in_trio(jumps=0)
-async def test_a_rollout_that_nobody_delivers_is_given_up(client: Client) -> None:
-    client.puller.want([digest(1)], [peer(8)])
+async def test_a_rollout_that_nobody_delivers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its publisher, which forwards its own announcement, is one source."""
+    client = Client(monkeypatch, 8, 9)
+    client.puller.want([digest(1)], [peer(8), peer(8)])
     await client.run(600)
-    assert len(client.asked) == MAX_ATTEMPTS and client.given_up == 1
+    assert [name for name, _ in client.asked] == [peer(8), peer(9)] * (MAX_ATTEMPTS // 2) and client.given_up == 1
 
 
 @fails_without("swarm/member/pull.py", "if self._answers.get(peer, (0, 0.0))[1] <= now]", "]")

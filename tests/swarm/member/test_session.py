@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import trio
 
 from sapo_edge.errors import UnknownTaskError
-from sapo_edge.rollout import Answer, Rollout, TaskRef
+from sapo_edge.rollout import TaskRef
 from sapo_edge.swarm.finding import discovery
 from sapo_edge.swarm.finding.dialing import Dialler
-from sapo_edge.swarm.finding.discovery import Discovery
 from sapo_edge.swarm.finding.outside import View
 from sapo_edge.swarm.host.gossip import Verdict
-from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.judging.reputation import BURST, ESTABLISHED_AFTER, ESTABLISHED_SECONDS, IGNORE_AT
 from sapo_edge.swarm.member import pull
 from sapo_edge.swarm.member import session as module
 from sapo_edge.swarm.member.session import Session
 from sapo_edge.swarm.wire.messages import encode_message, encode_response
-from sapo_edge.swarm.wire.record import RawRecord, SignedRollout, sign_rollout
+from sapo_edge.swarm.wire.record import RawRecord, SignedRollout
 from sapo_edge.tasks.source import TaskSource
 from tests.defences.defence import fails_without
 from tests.fakes import Clock
 from tests.swarm.host.victims import until
-from tests.swarm.loop import in_trio
-from tests.swarm.member.members import make_member, peer
+from tests.swarm.loop import in_trio, meanwhile
+from tests.swarm.member.members import make_member, make_record, peer
 from tests.waiting import burn
 
 NEIGHBOUR = peer(9)
@@ -52,9 +48,7 @@ class Lab:
         raise ValueError("the generator failed")
 
     def record(self, author: int, sequence: int = 1) -> RawRecord:
-        ref = TaskRef("sums", "1", 7, sequence)
-        rollout = Rollout(ref, "?", "1", (Answer("a", True),), peer(author), 1, sequence, self.clock.now)
-        return sign_rollout(rollout, self.member.swarm, Identity(bytes([author]) * 32)).record
+        return make_record(self.member, author, sequence, time=self.clock.now)
 
     def message(self, author: int, sequence: int = 1, announced: tuple[bytes, ...] = ()) -> bytes:
         return encode_message(self.member.swarm, [self.record(author, sequence)], announced)
@@ -72,18 +66,11 @@ class Lab:
         self.reputation.credit(peer(author), 1, NEIGHBOUR)
         assert self.reputation.is_established(peer(author))
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self.session.run)
-            yield
-            nursery.cancel_scope.cancel()
-
-    async def run(self, count: int, seconds: float = 0.2) -> list[str]:
+    async def run(self, count: int) -> list[str]:
         """Run the session until so many rollouts were checked, and for a moment more; their authors, in order."""
-        async with self.running():
+        async with meanwhile(self.session.run):
             assert await until(lambda: len(self.checked) >= count, 30)
-            await trio.sleep(seconds)
+            await trio.sleep(0.2)
         assert len(self.checked) == count
         return [author for author, _ in self.checked]
 
@@ -186,7 +173,7 @@ async def test_a_check_is_charged_with_the_time_of_the_thread_that_makes_the_tas
     lab = Lab()
     del lab.member.admission.check_task
     lab.send(*range(10, 16))
-    async with lab.running():
+    async with meanwhile(lab.session.run):
         assert await until(lambda: sum(lab.member.status().rejections.values()) >= 2, 60)
         # The third one would begin at once.
         await trio.sleep(1.0)
@@ -205,7 +192,7 @@ async def test_newcomers_rollouts_are_checked_within_a_share_of_processor_time(m
     monkeypatch.setattr("sapo_edge.swarm.member.session.time.thread_time", lambda: 0.3 * next(ticks))
     lab.send(*range(10, 20))
     started = trio.current_time()
-    async with lab.running():
+    async with meanwhile(lab.session.run):
         assert await until(lambda: lab.checked, 30)
         await trio.sleep(0.5)
         assert len(lab.checked) <= 2 + trio.current_time() - started
@@ -217,26 +204,19 @@ async def test_newcomers_rollouts_are_checked_within_a_share_of_processor_time(m
 
 
 @in_trio()
-async def test_rollouts_are_judged_by_the_time_on_which_peers_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    started: list[Discovery] = []
-
-    class Started(Discovery):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            started.append(self)
-
-    monkeypatch.setattr(module, "Discovery", Started)
+async def test_rollouts_are_judged_by_the_time_on_which_peers_agree() -> None:
     lab = Lab()
     lab.clock.now = 1_790_000_000.0
     messages = [lab.message(2, number) for number in range(3)]
     lab.clock.now += 86_400.0
     assert lab.check(messages[0]) is Verdict.IGNORE
-    async with lab.running():
-        assert await until(lambda: started)
-        started[0].outside.record(View("60.1.1.1", "", None, -86_400.0))
+    async with meanwhile(lab.session.run):
+        assert await until(lambda: hasattr(lab.session, "_discovery"))
+        outside = lab.session._discovery.outside
+        outside.record(View("60.1.1.1", "", None, -86_400.0))
         await trio.sleep(2 * module.MAINTENANCE_SECONDS)
         assert lab.check(messages[1]) is Verdict.IGNORE and lab.member.status().clock_ahead == 0.0
-        started[0].outside.record(View("60.2.2.2", "", None, -86_400.0))
+        outside.record(View("60.2.2.2", "", None, -86_400.0))
         assert await until(lambda: lab.member.status().clock_ahead == -86_400.0)
         assert lab.check(messages[2]) is Verdict.ACCEPT
 
@@ -253,7 +233,7 @@ async def test_the_search_for_a_first_member_is_shown_while_there_is_none(monkey
         search = lab.member.status().search
         return None if search is None else search.last.members if search.last else 0
 
-    async with lab.running():
+    async with meanwhile(lab.session.run):
         assert await until(lambda: seen() == 0)
         members |= {peer(2), peer(3)}
         assert await until(lambda: seen() is None)

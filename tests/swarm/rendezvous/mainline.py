@@ -8,14 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sapo_edge.swarm.rendezvous.program import join_port
-from tests.swarm.finding.processes import Process
 from tests.swarm.javascript import INTEROP
 from tests.swarm.lines import LineProcess
 from tests.swarm.namespaces import Namespaces, name
@@ -71,15 +69,19 @@ def public_dht() -> Iterator[None]:
     addresses = ",".join((*HOSTS, *OTHERS)).split(",")
     Namespaces.address("dht", "eth0", *(f"{ip}/{32 if ':' in ip else 16}" for ip in addresses))
     with contextlib.ExitStack() as stack:
-        dht = Process(__file__, *HOSTS, namespace=name("dht"))
-        stack.callback(dht.stop, signal.SIGKILL)
+        dht = stack.enter_context(LineProcess(__file__, *HOSTS, namespace=name("dht")))
         dht.first(lambda record: record.get("nodes") == len(HOSTS))
         node = shutil.which("node")
         if node is not None and (INTEROP / "node_modules").exists():
-            arguments, outside = (join_port(*CONTACTS[0]), *OTHERS), name("dht")
-            others = LineProcess("dht.mjs", *arguments, program=node, directory=INTEROP, namespace=outside)
-            stack.enter_context(others).first(lambda record: record.get("nodes") == len(OTHERS))
+            start_others(stack, node, join_port(*CONTACTS[0]), OTHERS, name("dht"))
         yield
+
+
+def start_others(stack: contextlib.ExitStack, node: str, contact: str, hosts: list[str], namespace: str) -> LineProcess:
+    """Start DHT nodes of another implementation, with Node.js, until the end of a stack."""
+    process = LineProcess("dht.mjs", contact, *hosts, program=node, directory=INTEROP, namespace=namespace)
+    stack.enter_context(process).first(lambda record: record.get("nodes") == len(hosts))
+    return process
 
 
 if __name__ == "__main__":

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
-from typing import Self
 
-from tests.swarm.finding.processes import Process
 from tests.swarm.lines import ROOT, LineProcess
 from tests.swarm.namespaces import Namespaces, ip, name, permitted
 from tests.swarm.rendezvous.hostile import Place
-from tests.swarm.rendezvous.mainline import PORT
+from tests.swarm.rendezvous.mainline import PORT, start_others
 
 HERE = Path(__file__).parent
 NODE, OTHERS = "node", "others"
@@ -31,60 +28,24 @@ MEMBER = "20.2.0.1"
 class Public:
     """The public network: 20.0.0.1 is the node's address, and all others from 20.2.0.0 to 20.191.255.255 are there."""
 
-    def __init__(self) -> None:
-        self._stack = ExitStack()
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
 
-    def __enter__(self) -> Self:
-        with self._stack:
-            spaces = self._stack.enter_context(Namespaces())
-            with permitted():
-                spaces.add(NODE, OTHERS)
-                spaces.link(NODE, "eth0", OTHERS, "eth0")
-                spaces.address(NODE, "eth0", "20.0.0.1/32")
-                ip("-n", name(NODE), "route", "add", "default", "dev", "eth0")
-                spaces.address(OTHERS, "eth0", *(f"{host}/32" for host in (MEMBER, *DHT, *JAVASCRIPT, *LIARS)))
-                ip("-n", name(OTHERS), "route", "add", "20.0.0.1/32", "dev", "eth0")
-                # The false ones need no address of the device.
-                ip("-n", name(OTHERS), "route", "add", "local", "20.16.0.0/12", "dev", "eth0")
-            self._stack.callback(self._stack.pop_all().close)
-            dht = self.start(str(HERE / "mainline.py"), *DHT)
-            dht.first(lambda record: record.get("nodes") == len(DHT))
-            self._stack = self._stack.pop_all()
-        return self
+    def start(self, *arguments: str, inside: str = OTHERS, fork: bool = True) -> LineProcess:
+        """Run a program of Python until the end."""
+        return self._stack.enter_context(LineProcess(*arguments, namespace=name(inside), fork=fork))
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def javascript(self, node: str) -> LineProcess:
+        return start_others(self._stack, node, f"{DHT[0]}:{PORT}", JAVASCRIPT, name(OTHERS))
 
-    def start(self, *arguments: str, inside: str = OTHERS, fork: bool = True) -> Process:
-        """Run a program of Python until the end, or until that of `passing`."""
-        process = Process(*arguments, namespace=name(inside), fork=fork)
-        self._stack.callback(process.stop, signal.SIGKILL)
-        return process
-
-    @contextmanager
-    def passing(self) -> Iterator[Self]:
-        """What is started meanwhile ends with this context; the DHT stays."""
-        whole = self._stack
-        with ExitStack() as self._stack:
-            yield self
-        self._stack = whole
-
-    def javascript(self, node: str, directory: Path) -> LineProcess:
-        """Start DHT nodes of another implementation."""
-        arguments = (f"{DHT[0]}:{PORT}", *JAVASCRIPT)
-        process = LineProcess("dht.mjs", *arguments, program=node, directory=directory, namespace=name(OTHERS))
-        self._stack.enter_context(process)
-        process.first(lambda record: record.get("nodes") == len(JAVASCRIPT))
-        return process
-
-    def lie(self, key: bytes) -> Process:
+    def lie(self, key: bytes) -> LineProcess:
         """Start liars that all DHT nodes know; a line has them say how often they were asked."""
         nodes = json.dumps([(host, PORT) for host in DHT])
         process = self.start(str(HERE / "hostile.py"), key.hex(), nodes, *LIARS)
         process.first(lambda record: record.get("lies"))
         return process
 
-    def client(self, nodes: Sequence[str] = (), contacts: Sequence[str] = DHT[:3]) -> Process:
+    def client(self, nodes: Sequence[str] = (), contacts: Sequence[str] = DHT[:3]) -> LineProcess:
         """Start the program that a node asks, with the nodes that answered it before."""
         known = {"contacts": contacts, "nodes": nodes}
         argument = json.dumps({name: [(host, PORT) for host in hosts] for name, hosts in known.items()})
@@ -103,3 +64,21 @@ class Public:
         rows = [(key.hex(), port, hosts, nodes) for key in keys for port, hosts in by_port]
         command = ["ip", "netns", "exec", name(OTHERS), sys.executable, "-c", code]
         subprocess.run(command, input=json.dumps(rows), text=True, check=True, cwd=ROOT)
+
+
+@contextmanager
+def public_network() -> Iterator[Public]:
+    """The network and the DHT in it; a NotPermittedError if this machine can't have them."""
+    with Namespaces() as spaces, ExitStack() as stack:
+        with permitted():
+            spaces.add(NODE, OTHERS)
+            spaces.link(NODE, "eth0", OTHERS, "eth0")
+            spaces.address(NODE, "eth0", "20.0.0.1/32")
+            ip("-n", name(NODE), "route", "add", "default", "dev", "eth0")
+            spaces.address(OTHERS, "eth0", *(f"{host}/32" for host in (MEMBER, *DHT, *JAVASCRIPT, *LIARS)))
+            ip("-n", name(OTHERS), "route", "add", "20.0.0.1/32", "dev", "eth0")
+            # The false ones need no address of the device.
+            ip("-n", name(OTHERS), "route", "add", "local", "20.16.0.0/12", "dev", "eth0")
+        public = Public(stack)
+        public.start(str(HERE / "mainline.py"), *DHT).first(lambda record: record.get("nodes") == len(DHT))
+        yield public

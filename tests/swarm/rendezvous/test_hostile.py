@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import statistics
+from functools import cache
 
 import pytest
 
+from sapo_edge.swarm.addresses import neighbourhood
 from sapo_edge.swarm.finding.dialing import DIAL_BURST, DIALS_PER_SECOND
 from sapo_edge.swarm.host.host import MAX_CONNECTIONS
+from sapo_edge.swarm.rendezvous import rendezvous
 from tests.benchmarks.strangers import LIFE, Swarm, seconds_to_first
 from tests.defences.defence import fails_without
 
-SEEDS = range(36)
+SEEDS = range(18)
 
 
 @fails_without("swarm/rendezvous/rendezvous.py", "MAX_TRIES = 6", "MAX_TRIES = 1")
@@ -34,11 +37,13 @@ def test_a_member_is_found_among_false_addresses_at_the_rate_of_dials(
 ) -> None:
     took, dials = zip(*(seconds_to_first(seed, share, liars, kind, 1200.0) for seed in SEEDS), strict=True)
     # Trio draws which task goes first: by chance, one in nine may take longer.
-    assert sorted(took)[-5] < most and statistics.median(took) < most / 2
+    assert sorted(took)[-3] < most and statistics.median(took) < most / 2
     assert max(dials) <= DIAL_BURST + 60 * DIALS_PER_SECOND
 
 
-def test_a_swarm_stays_one_while_its_nodes_come_and_go() -> None:
+def test_a_swarm_stays_one_while_its_nodes_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Tens of thousands of answers name the same few addresses.
+    monkeypatch.setattr(rendezvous, "neighbourhood", cache(neighbourhood))
     swarm = Swarm(100)
     swarm.run(LIFE / 2)
     sizes = swarm.components()

@@ -8,6 +8,7 @@ import random
 import socket
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.swarm.addresses import neighbourhood
@@ -40,12 +41,16 @@ DAY = 86_400.0
 
 
 @fails_without("swarm/rendezvous/rendezvous.py", 'swarm, psk, f"{purpose} {day}"', 'swarm, None, f"{purpose} {day}"')
-def test_a_key_is_of_one_day_and_of_one_swarm() -> None:
+def test_a_key_is_of_one_day_and_of_one_swarm_or_of_volunteers(monkeypatch: pytest.MonkeyPatch) -> None:
     (today,) = keys_at(SWARM, None, NOON)
     assert len(today) == 20 and keys_at(SWARM, None, NOON + 3 * 3600) == [today]
     assert keys_at(SWARM, None, NOON + DAY) != [today] != keys_at(SWARM, bytes(32), NOON)
     before, after = keys_at(SWARM, None, NOON + DAY / 2)
     assert before == today and [after] == keys_at(SWARM, None, NOON + DAY), "around midnight both days count"
+    times = iter((NOON, NOON + DAY))
+    monkeypatch.setattr(time, "time", lambda: next(times))
+    (volunteers,) = rendezvous.volunteer_keys()
+    assert volunteers not in (today, *keys_at(b"", None, NOON), *rendezvous.volunteer_keys())
 
 
 @fails_without("swarm/rendezvous/rendezvous.py", 'if trouble not in ("", *TROUBLES):')
@@ -68,29 +73,18 @@ PLACE = st.tuples(st.ip_addresses().map(str), st.integers(1, 65535))
 
 
 @fails_without("swarm/rendezvous/rendezvous.py", "networks[network] < MAX_OF_NETWORK and ")
-@given(st.lists(st.lists(PLACE, max_size=120), max_size=30), st.lists(st.integers(0, 30), max_size=20))
-def test_however_many_addresses_are_named_few_are_kept_and_of_a_network_fewer(
-    answers: list[list[Place]], takes: list[int]
-) -> None:
-    places, taken = Places(lambda: 0.0), set()
-    for number, answer in enumerate(answers):
-        places.add(answer)
-        if number in takes and (place := places.take()):
-            assert place not in taken, "none is tried twice in a while"
-            taken.add(place)
-        assert len(places) <= rendezvous.MAX_ANSWERS * MAX_OF_ANSWER
-    places = Places(lambda: 0.0)
-    places.add([place for answer in answers for place in answer])
-    networks = Counter(neighbourhood(ip) for ip, _ in iter(places.take, None))
-    assert networks.total() <= MAX_OF_ANSWER and all(count <= rendezvous.MAX_OF_NETWORK for count in networks.values())
-
-
 @fails_without("swarm/rendezvous/rendezvous.py", "if len(kept) == self._most:")
-def test_ten_thousand_announced_addresses_take_the_room_of_a_few() -> None:
-    places = Places(rng=random.Random(1))
-    for first in range(0, 10_000, 100):
-        places.add([(f"5.{number // 250}.{number % 250}.1", 4000) for number in range(first, first + 100)])
-    assert len(places) == rendezvous.MAX_ANSWERS * MAX_OF_ANSWER
+@given(st.lists(st.lists(PLACE, max_size=60), max_size=30))
+@example([[(f"5.{number}.5.5", 4000) for number in range(100)]])
+@settings(max_examples=30)
+def test_however_many_addresses_are_named_few_are_kept_and_of_a_network_fewer(answers: list[list[Place]]) -> None:
+    every, one = Places(lambda: 0.0), Places(lambda: 0.0)
+    for answer in answers:
+        every.add(answer)
+    assert len(every) <= rendezvous.MAX_ANSWERS * MAX_OF_ANSWER
+    one.add([place for answer in answers for place in answer])
+    networks = Counter(neighbourhood(ip) for ip, _ in iter(one.take, None))
+    assert networks.total() <= MAX_OF_ANSWER and all(count <= rendezvous.MAX_OF_NETWORK for count in networks.values())
 
 
 @fails_without("swarm/rendezvous/rendezvous.py", "(answers).pop()", "([one for one in answers for _ in one]).pop()")
@@ -174,18 +168,19 @@ def test_what_the_dht_names_under_the_swarms_key_is_tried(monkeypatch: pytest.Mo
 
 
 @fails_without("swarm/rendezvous/rendezvous.py", "(ValueError, RecursionError)", "(ZeroDivisionError, RecursionError)")
-@pytest.mark.parametrize("said", ["no json", '{"key": "00", "peers": 7}', ""])
-def test_a_program_that_says_nonsense_or_ends_is_started_again(monkeypatch: pytest.MonkeyPatch, said: str) -> None:
-    run = Run(monkeypatch, SAYS.format(said) if said else "")
-    run.until(lambda: run.tally.counts.get("rendezvous programs that ended", 0) >= 2)
-    assert run.tried == []
-
-
 @fails_without("swarm/rendezvous/rendezvous.py", "if len(pending) > MAX_LINE:")
-def test_a_line_without_an_end_ends_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Run(monkeypatch, "import sys; print('x' * 1_000_000, end='', flush=True); sys.stdin.read()")
-    run.until(lambda: run.tally.counts.get("rendezvous lines that were too long"))
-    assert run.tried == []
+@pytest.mark.parametrize(
+    "code",
+    [
+        SAYS.format("no json"), SAYS.format('{"key": "00", "peers": 7}'), "",
+        "import sys; print('x' * 1_000_000, end='', flush=True); sys.stdin.read()",
+    ],
+    ids=["no json", "no list", "nothing", "a line without an end"],
+)  # fmt: skip
+def test_a_program_that_says_nonsense_or_ends_is_started_again(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    run = Run(monkeypatch, code)
+    run.until(lambda: run.tally.counts.get("rendezvous programs that ended", 0) >= 2)
+    assert run.tried == [] and ("rendezvous lines that were too long" in run.tally.counts) is ("1_000_000" in code)
 
 
 def test_the_search_for_a_member_is_told_each_thing_once_and_ends_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,23 +308,19 @@ def test_who_is_reached_announces_its_port_and_a_changed_one(monkeypatch: pytest
 
 
 @in_trio()
-async def test_two_clients_find_each_other_in_a_real_dht(dht: Contacts, monkeypatch: pytest.MonkeyPatch) -> None:
-    announcing, looking = (Run(monkeypatch, ON_LOOPBACK) for _ in range(2))
+async def test_two_clients_find_each_other_in_a_real_dht_and_are_told_of_nodes_of_both_versions_of_ip(
+    dht: Contacts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = "from sapo_edge.swarm.rendezvous import program; program.FIRST_SECONDS, program.MAX_NODES = 2, 2\n"
+    announcing, looking = (Run(monkeypatch, few + ON_LOOPBACK) for _ in range(2))
     announcing.port = 4321
-    for run in (announcing, looking):
-        # Over IPv6; other tests have one with IPv4.
-        run.rendezvous.contacts = dht[1:]
+    # Over IPv6; other tests have one with IPv4.
+    announcing.rendezvous.contacts, looking.rendezvous.contacts = dht, dht[1:]
     monkeypatch.setattr(rendezvous, "LOOK_SECONDS", 0.5)
     async with meanwhile(announcing.rendezvous.run, looking.rendezvous.run):
         assert await until(lambda: looking.tried, 60)
+        assert await until(lambda: [host for host, _ in announcing.rendezvous.nodes] == [host for host, _ in dht], 25)
     assert looking.tried == [("::1", 4321)]
-
-
-def test_nodes_of_both_versions_of_ip_are_told(dht: Contacts, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = "from sapo_edge.swarm.rendezvous import program; program.FIRST_SECONDS, program.MAX_NODES = 2, 2\n"
-    run = Run(monkeypatch, few + ON_LOOPBACK)
-    run.rendezvous.contacts = dht
-    run.until(lambda: [host for host, _ in run.rendezvous.nodes] == [host for host, _ in dht])
 
 
 def test_a_topic_is_looked_up_seldom_and_from_the_beginning_when_the_last_member_is_gone() -> None:

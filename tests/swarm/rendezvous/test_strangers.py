@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +13,7 @@ from sapo_edge.swarm.joining.invite import parse_invite
 from sapo_edge.swarm.rendezvous.program import join_port
 from sapo_edge.tasks.manifest import load_manifest
 from tests.swarm.conftest import Running
-from tests.swarm.finding.processes import Node, Process, Relay
+from tests.swarm.finding.processes import Node, Relay
 from tests.swarm.lines import ROOT, LineProcess
 from tests.swarm.member.member_processes import MemberProcess
 from tests.swarm.namespaces import name
@@ -45,22 +44,19 @@ def test_strangers_meet_if_one_of_them_can_be_reached(internet: None, running: R
     assert first.last("faults") == {} == second.last("faults")
 
 
-NOBODY_FORWARDS = ("router without", "router without", "router with UPnP")
-"""Two homes that nobody can dial, and one for a member of another swarm that volunteers."""
-OTHER_VERSIONS_OF_IP = ("router without", "IPv6 only, firewall")
-SWARM = load_manifest("starter").digest
-
-
-def volunteer(running: Running, kind: str, directory: Path) -> Process:
+def volunteer(running: Running, kind: str, directory: Path) -> Node | Relay:
     if kind == "member of another swarm":
         return node(running, 3, manifest="arithmetic", volunteers=True)
-    where: dict[str, Any] = {"port": 4001, "listen": "all", "namespace": name("relay")}
-    return running(Relay(directory, psk=PSK, swarm=SWARM, contacts=CONTACTS, **where))
+    swarm = load_manifest("starter").digest
+    return running(Relay(directory, name("relay"), psk=PSK, swarm=swarm, contacts=CONTACTS))
 
 
 @pytest.mark.parametrize(
     ("internet", "kind"),
-    [(OTHER_VERSIONS_OF_IP, "private relay"), (NOBODY_FORWARDS, "member of another swarm")],
+    [
+        (("router without", "IPv6 only, firewall"), "private relay"),
+        (("router without", "router without", "router with UPnP"), "member of another swarm"),
+    ],
     indirect=["internet"],
 )
 def test_unreached_strangers_meet_at_a_volunteer(internet: None, running: Running, kind: str, tmp_path: Path) -> None:
@@ -76,16 +72,16 @@ def test_unreached_strangers_meet_at_a_volunteer(internet: None, running: Runnin
         assert helper.last("members") == [] and helper.last("faults") == {}
 
 
-def find(home: Path, searches: int = 3) -> None:
+def find(home: Path) -> None:
     """Find both swarms from the second home; who has just begun to announce itself may need the next search."""
     command = ("-m", "sapo_edge", "swarm", "find", "--json", "--home", str(home))
-    with LineProcess(*command, namespace=name("m2"), fork=True) as search:
-        search.wait(lambda lines: search.ended or (lines and len(lines[-1]["swarms"]) == 2))
-        found = search.lines[-1]["swarms"]
-        search.process.send_signal(signal.SIGINT)
-        assert search.process.wait(20) == 0
-    if len(found) < 2 and searches > 1:
-        return find(home, searches - 1)
+    for _ in range(3):
+        with LineProcess(*command, namespace=name("m2")) as search:
+            search.wait(lambda lines: search.ended or (lines and len(lines[-1]["swarms"]) == 2))
+            found = search.lines[-1]["swarms"]
+            assert search.stop() == 0
+        if len(found) == 2:
+            break
     assert {swarm["name"]: swarm["members"] for swarm in found} == {"starter": 1, "ours": 1}
     assert [len(parse_invite(swarm["invite"]).bootstrap) for swarm in found if not swarm["shipped"]] == [1]
 

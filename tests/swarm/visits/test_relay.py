@@ -222,6 +222,7 @@ def test_one_address_does_not_use_up_the_bytes_of_a_member() -> None:
 
 @fails_without("swarm/finding/hop.py", "self._circuits[source] >= self._offer.circuits_from_one or ")
 @fails_without("swarm/finding/hop.py", "Places(offer.circuits, offer.circuits)", "Places(10**6, 10**6)")
+@fails_without("swarm/finding/hop.py", "displaced = self._places.add(scope, host)", "displaced = None")
 @in_trio()
 async def test_circuits_are_bounded_for_a_node_and_shared_between_addresses() -> None:
     async with lab(4, Offer(circuits=3, circuits_from_one=2)) as (hop, (attacker, other, *targets)):
