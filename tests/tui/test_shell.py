@@ -143,6 +143,8 @@ async def test_it_restarts_itself_twice_and_old_crashes_do_not_count(
         launcher.die()
         await until(pilot, lambda: shows_dialog(app))
         assert "several times within minutes" in screen(app)
+        # It has replaced the ones that nobody has closed.
+        assert sum(isinstance(item, NodeEnded) for item in app.screen_stack) == 1
         await pilot.pause(1)
         assert shows_dialog(app) and launcher.starts == keeper.CRASHES - 1
         await begin(pilot, app, "enter")
