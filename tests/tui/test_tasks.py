@@ -164,10 +164,12 @@ async def test_own_questions_get_a_run_beside_that_on_other_tasks_once_no_comman
         launcher.hold_jobs = True
         await press(pilot, "y", then=lambda: "the model tries" in text(app, "#job"))
         launcher.hold_jobs = False
+        preview = launcher.jobs[-1]
         app.screen.query_one("#manifests", OptionList).focus()
         await press(pilot, "enter", then=lambda: isinstance(app.screen, Ask))
         await press(pilot, "enter", then=lambda: "One command at a time" in notices(app))
-        launcher.jobs[-1].go.set()
+        assert node.asked == [] and launcher.changes == []
+        preview.go.set()
         await until(pilot, lambda: "right answers: 25%" in screen(app))
         await press(pilot, "u", then=lambda: isinstance(app.screen, Ask))
         await press(pilot, "escape", then=lambda: isinstance(app.screen, TasksView))
