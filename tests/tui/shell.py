@@ -83,8 +83,7 @@ async def on(
 ) -> AsyncIterator[tuple[Pilot[Any], Shown]]:
     """One of the app's screens, reached by its key, and what presses further keys."""
     async with running(launcher, size, ready=ready) as (pilot, app):
-        await pilot.press(key)
-        await pilot.pause()
+        await press(pilot, key, then=lambda: isinstance(app.screen, screen))
         assert isinstance(app.screen, screen)
         yield pilot, app.screen
 
