@@ -56,7 +56,7 @@ starting = hosted(running=False, hold=True)
 """A node is started, and does not answer before `arrive`."""
 
 
-@pytest.fixture(params=["80x24", "120x40", "colourless"])
+@pytest.fixture(params=["80x24", "120x40"])
 def look(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Size:
     """Columns and lines of a terminal, which perhaps has no colours."""
     if request.param == "colourless":

@@ -191,8 +191,8 @@ class FakeLauncher:
         self, home: Path, *, agreed: bool = True, running: bool = True, hold: bool = False, rounds: int = ROUNDS,
         alone: bool = False,
     ) -> None:  # fmt: skip
-        self._paths = Paths.default(home)
-        self._paths.create()
+        self.paths = Paths.default(home)
+        self.paths.create()
         self._rounds, self._alone = rounds, alone
         self.agreed = agreed
         self.found = FINDINGS
@@ -228,10 +228,6 @@ class FakeLauncher:
             self.arrive()
 
     @property
-    def paths(self) -> Paths:
-        return self._paths
-
-    @property
     def node(self) -> ScriptedNode:
         assert self._node is not None
         return self._node
@@ -241,7 +237,7 @@ class FakeLauncher:
         return self._node is not None and self._node.server is not None
 
     def arrive(self) -> ScriptedNode:
-        self._node = ScriptedNode(self._paths, rounds=self._rounds, alone=self._alone)
+        self._node = ScriptedNode(self.paths, rounds=self._rounds, alone=self._alone)
         self.node.start()
         self.ending = None
         return self.node
@@ -309,7 +305,7 @@ class FakeLauncher:
         return self.ending
 
     def settings(self) -> list[real.SettingRow]:
-        file = f"file {self._paths.config_file}"
+        file = f"file {self.paths.config_file}"
         here = {name: (self.setting(name), file if name in self._values else "default") for name in SETTINGS}
         return [real.SettingRow(SETTINGS[name], *found) for name, found in (here | self.elsewhere).items()]
 
@@ -341,10 +337,10 @@ class FakeLauncher:
 
     def outcome(self) -> real.Outcome:
         self._refuse()
-        report = read_run_report(self._paths, "first")
+        report = read_run_report(self.paths, "first")
         if self._node is None:
             return real.Outcome(report, {})
-        history = JournalReader(self._paths.journal).history(100)
+        history = JournalReader(self.paths.journal).history(100)
         if report.run.rounds >= BEST:
             adapter = f"/home/somebody/checkpoints/round-{BEST:06d}"
             steps = (
@@ -364,13 +360,13 @@ class FakeLauncher:
 
     def runs(self) -> Sequence[RunView]:
         self._refuse()
-        return [*read_runs(self._paths), *self.other_runs]
+        return [*read_runs(self.paths), *self.other_runs]
 
     def history(self, run: str = "", rounds: tuple[int, int] | None = None) -> Mapping[str, Any]:
         self._refuse()
         if rounds is not None:
             self.read.append(rounds)
-        history = JournalReader(self._paths.journal).history(MAX_POINTS, rounds)
+        history = JournalReader(self.paths.journal).history(MAX_POINTS, rounds)
         is_other = any(other.name == run for other in self.other_runs)
         return {**history, "reward_own": [value * 0.7 for value in history["reward_own"]]} if is_other else history
 

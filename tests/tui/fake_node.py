@@ -172,35 +172,29 @@ def _rollout(round: int, position: int, author: str, *, own: bool) -> JournaledR
 @cache
 def _past(rounds: int) -> bytes:
     """The file of a journal of so many rounds: written once, because that takes fifty transactions."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "journal.sqlite"
-        with contextlib.closing(Journal(path)) as journal:
-            _record_past(journal, rounds)
-        return path.read_bytes()
-
-
-def _record_past(journal: Journal, rounds: int) -> None:
     start = events.NodeStarted(
         model=MODEL, backend="llama_cpp", reasons=("llama.cpp on the CPU: it runs on every host",),
         settings=Settings().as_dict(), time=BEGAN,
     )  # fmt: skip
-    journal.record(start, counters={WORKED: round(7.3 * rounds)})
-    if rounds:
-        journal.record(evaluated(0))
-        journal.record_detail("validation", 0, details(0))
-    for number in range(1, rounds + 1):
-        journal.record(finished(number), rollouts(number) if number >= KEPT_FROM else ())
-        if number % 10 == 0:
-            journal.record(evaluated(number))
-            journal.record_detail("validation", number, details(number))
-            saved = events.CheckpointSaved(
-                round=number, path=f"/home/somebody/checkpoints/round-{number:06d}", best=number == BEST,
-                time=BEGAN + ROUND_SECONDS * number + 6,
-            )  # fmt: skip
-            journal.record(saved)
-        if number == 17:
-            text = "a peer says \x1b[31m[bold]boo[/bold]\x1b[0m, and multicast does not work here"
-            journal.record(events.Notice(level="warning", text=text, time=BEGAN + ROUND_SECONDS * number + 7))
+    with tempfile.TemporaryDirectory() as directory:
+        journal = Journal(Path(directory, "past"))
+        journal.record(start, counters={WORKED: round(7.3 * rounds)})
+        if rounds:
+            journal.record(evaluated(0))
+            journal.record_detail("validation", 0, details(0))
+        for number in range(1, rounds + 1):
+            time = BEGAN + ROUND_SECONDS * number
+            journal.record(finished(number), rollouts(number) if number >= KEPT_FROM else ())
+            if number % 10 == 0:
+                journal.record(evaluated(number))
+                journal.record_detail("validation", number, details(number))
+                path = f"/home/somebody/checkpoints/round-{number:06d}"
+                journal.record(events.CheckpointSaved(round=number, path=path, best=number == BEST, time=time + 6))
+            if number == 17:
+                text = "a peer says \x1b[31m[bold]boo[/bold]\x1b[0m, and multicast does not work here"
+                journal.record(events.Notice(level="warning", text=text, time=time + 7))
+        journal.close()
+        return Path(directory, "past").read_bytes()
 
 
 class ScriptedNode(NodeControl):
@@ -227,20 +221,17 @@ class ScriptedNode(NodeControl):
         self.alone = alone
         self.live: dict[str, Any] = {name: value for name, value in Settings().as_dict().items() if SETTINGS[name].live}
         self._clock = BEGAN + ROUND_SECONDS * rounds + 10
-        self._reasons: list[str] = []
+        self._reasons: tuple[str, ...] = ()
         self._lock = threading.RLock()
         self._state_lock = StateLock(paths.lock)
         self.server: ControlServer | None = None
         self.ending: threading.Timer | None = None
         self.paths.create()
-        is_first = not paths.journal.exists()
-        if is_first:
+        if not paths.journal.exists():
             paths.journal.parent.mkdir(parents=True, exist_ok=True)
             paths.journal.write_bytes(_past(rounds))
         self.journal = Journal(paths.journal)
         self._reader = JournalReader(paths.journal)
-        if not is_first and self.journal.last_round() is None:
-            _record_past(self.journal, rounds)
         self.status_now: dict[str, Any] = self._status(rounds)
 
     def start(self) -> None:
@@ -294,9 +285,8 @@ class ScriptedNode(NodeControl):
 
     def pause_for(self, *reasons: str) -> None:
         """Pause for these reasons; resume without any."""
-        with self._lock:
-            self._reasons = list(reasons)
-        self._emit_pause()
+        self._reasons = reasons
+        self.emit(events.Paused(reasons=reasons))
 
     # What the control socket asks; `history`, `rollouts` and `rollout` are those of a real node.
 
@@ -306,11 +296,8 @@ class ScriptedNode(NodeControl):
 
     def pause(self) -> None:
         self.asked.append("pause")
-        with self._lock:
-            if "asked to pause" in self._reasons:
-                return
-            self._reasons.append("asked to pause")
-        self._emit_pause()
+        if "asked to pause" not in self._reasons:
+            self.pause_for(*self._reasons, "asked to pause")
 
     def resume(self) -> None:
         self.asked.append("resume")
@@ -345,9 +332,6 @@ class ScriptedNode(NodeControl):
         reason, adapter = "asked to stop", "/home/somebody/checkpoints/round-000030"
         self.emit(events.NodeStopped(reason=reason, rounds=3, adapter=adapter))
         self.stop()
-
-    def _emit_pause(self) -> None:
-        self.emit(events.Paused(reasons=tuple(self._reasons)))
 
     def _status(self, rounds: int) -> dict[str, Any]:
         last = finished(rounds) if rounds else None

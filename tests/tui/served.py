@@ -14,6 +14,8 @@ from pathlib import Path
 import aiohttp
 import psutil
 
+from tests.waiting import wait_until
+
 TIMEOUT = 30
 _SERVE = """
 import sys
@@ -136,11 +138,6 @@ def started(directory: Path, arguments: Sequence[str], network: str = "solo") ->
                 process.wait(TIMEOUT)
 
 
-def gone(pid: int, patience: float = 10) -> bool:
-    """Whether a process ends soon."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        try:
-            psutil.Process(pid).wait(patience)
-        except psutil.TimeoutExpired:
-            return False
-    return True
+def gone(pid: int) -> bool:
+    """Wait until a process has ended."""
+    return wait_until(lambda: not psutil.pid_exists(pid))

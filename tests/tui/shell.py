@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from rich.segment import Segment
 from textual.app import App
@@ -26,21 +26,20 @@ Size = tuple[int, int]
 """Columns and lines of a terminal."""
 Ready = Callable[[Pilot[Any], SapoApp], Awaitable[object]]
 """Leads the app to what a test is about."""
+Pictured = Callable[..., bool]
+"""The fixture that compares the app with its picture, or that of a dialog without the screen behind it."""
 Shown = TypeVar("Shown", bound=Screen[Any])
-
-
-async def _at_once(pilot: Pilot[Any], app: SapoApp) -> None:
-    pass
 
 
 @asynccontextmanager
 async def running(
-    launcher: FakeLauncher, size: Size = (80, 24), environ: Mapping[str, str] = TRUECOLOR, ready: Ready = _at_once
+    launcher: FakeLauncher, size: Size = (80, 24), environ: Mapping[str, str] = TRUECOLOR, ready: Ready | None = None
 ) -> AsyncIterator[tuple[Pilot[Any], SapoApp]]:
     """The app once it is ready, and what presses its keys."""
     app = SapoApp(launcher, environ)
     async with app.run_test(size=size) as pilot:
-        await ready(pilot, app)
+        if ready is not None:
+            await ready(pilot, app)
         yield pilot, app
 
 
@@ -80,12 +79,11 @@ async def begin(pilot: Pilot[Any], app: SapoApp, *keys: str) -> None:
 
 @asynccontextmanager
 async def on(
-    screen: type[Shown], key: str, launcher: FakeLauncher, size: Size = (80, 24), ready: Ready = _at_once
+    screen: type[Shown], key: str, launcher: FakeLauncher, size: Size = (80, 24), ready: Ready | None = None
 ) -> AsyncIterator[tuple[Pilot[Any], Shown]]:
     """One of the app's screens, reached by its key, and what presses further keys."""
     async with running(launcher, size, ready=ready) as (pilot, app):
-        await pilot.press(key)
-        await pilot.pause()
+        await press(pilot, key, then=lambda: isinstance(app.screen, screen))
         assert isinstance(app.screen, screen)
         yield pilot, app.screen
 
@@ -152,15 +150,6 @@ def is_harmless(app: App[Any]) -> bool:
 
 def notices(app: SapoApp) -> str:
     return "\n".join(notice.message for notice in app._notifications)
-
-
-class Pictured(Protocol):
-    """The fixture that compares the app with its picture, or that of a dialog without the screen behind it."""
-
-    def __call__(
-        self, ready: Ready, size: Size = ..., environ: Mapping[str, str] = ..., *, dialog: bool = ...,
-        launcher: FakeLauncher | None = ...,
-    ) -> bool: ...  # fmt: skip
 
 
 class Stuck:

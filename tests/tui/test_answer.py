@@ -59,7 +59,14 @@ def paste(screen: AnswerView, pasted: str) -> None:
 async def test_answers_are_verified_and_shared_and_the_next_question_comes(launcher: FakeLauncher) -> None:
     async with answering(launcher) as (pilot, screen):
         assert text(screen, "#asked") == QUESTION.text
-        assert screen.focused is screen.query_one("#question")
+        field, question = screen.query_one(AnswerFields), screen.query_one("#question")
+        assert screen.focused is question
+        # The question moves it down as soon as it is laid out.
+        await until(pilot, lambda: screen.get_widget_at(*field.content_region.offset)[0] is field)
+        await pilot.click(field, offset=(5, 1))
+        await until(pilot, lambda: screen.focused is field)
+        await pilot.click(question)
+        assert screen.focused is question
         await pilot.press("enter", *"42", "enter", *"43", "enter")
         assert fields(screen) == ["42", "43", ""]
         assert launcher.node.given == []
@@ -73,7 +80,7 @@ async def test_answers_are_verified_and_shared_and_the_next_question_comes(launc
         assert text(screen, "#tally") == "This session: 1 question answered, 1 with a right answer, 1 shared"
         await pilot.press("enter")
         await asked(pilot, screen)
-        await until(pilot, lambda: screen.focused is screen.query_one(AnswerFields))
+        await until(pilot, lambda: screen.focused is field)
         assert fields(screen) == [""]
         sharing = text(screen, "#sharing")
         assert "before you submit" in sharing and "everybody in the swarm" in sharing and "taken back" in sharing
@@ -171,26 +178,25 @@ async def test_a_rejected_question_is_asked_for_again_and_rejected_answers_stay(
         await press(pilot, "ctrl+s", then=lambda: "can't be read" in note(screen))
 
 
-async def test_without_a_node_it_waits_for_one(starting: FakeLauncher) -> None:
-    async with open_answer(starting) as (pilot, screen):
-        await until(pilot, lambda: "as soon as the node runs" in text(screen, "#asked"))
-        starting.arrive()
-        await asked(pilot, screen)
-
-
-async def test_typed_answers_stay_when_the_node_ends(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_waits_for_a_node_and_typed_answers_stay_when_it_ends(
+    starting: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # The dialog about the end is not of this screen.
     monkeypatch.setattr(SapoApp, "show_ending", lambda *args: None)
-    async with answering(launcher) as (pilot, screen):
+    async with open_answer(starting) as (pilot, screen):
+        await until(pilot, lambda: "as soon as the node runs" in text(screen, "#asked"))
+        starting.hold = False
+        starting.arrive()
+        await asked(pilot, screen)
         await pilot.press("e", *"42")
-        launcher.die()
+        starting.die()
         await until(pilot, lambda: "node has ended" in note(screen))
         assert fields(screen) == ["42"]
         await press(pilot, "ctrl+s", then=lambda: "no verdict: no node" in note(screen))
         assert fields(screen) == ["42"] and screen.tally == Tally()
         await press(pilot, "s", then=lambda: pilot.app.check_action("pause", ()) and "ended" not in note(screen))
         await press(pilot, "ctrl+s", then=lambda: screen.has_class("-judged"))
-        assert len(launcher.node.given) == 1
+        assert len(starting.node.given) == 1
 
 
 async def test_hostile_questions_and_verdicts_are_shown_as_text(launcher: FakeLauncher) -> None:
@@ -204,19 +210,6 @@ async def test_hostile_questions_and_verdicts_are_shown_as_text(launcher: FakeLa
         assert "\x1b" not in outcome and "[@click=app.quit]x" in outcome and "[red]" in outcome
         await pilot.press("c")
         assert "\x1b" not in pilot.app.clipboard and "second line" in pilot.app.clipboard
-
-
-async def test_it_can_be_used_with_the_mouse(launcher: FakeLauncher) -> None:
-    async with answering(launcher) as (pilot, screen):
-        field = screen.query_one(AnswerFields)
-        # The question moves it down as soon as it is laid out.
-        await until(pilot, lambda: screen.get_widget_at(*field.content_region.offset)[0] is field)
-        await pilot.click(field, offset=(5, 1))
-        await until(pilot, lambda: screen.focused is field)
-        await pilot.press(*"42")
-        assert fields(screen) == ["42"]
-        await pilot.click("#question")
-        assert screen.focused is screen.query_one("#question")
 
 
 def test_a_verdict_says_what_teaches() -> None:
@@ -237,9 +230,8 @@ async def _judged(pilot: Pilot[Any], app: SapoApp) -> None:
     await press(pilot, "ctrl+s", then=lambda: app.screen.has_class("-judged"))
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
-def test_picture_while_typing(pictured: Pictured, size: Size) -> None:
-    assert pictured(_typed, size)
+def test_picture_while_typing(pictured: Pictured, look: Size) -> None:
+    assert pictured(_typed, look)
 
 
 def test_picture_of_a_verdict(pictured: Pictured, look: Size) -> None:

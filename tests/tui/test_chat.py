@@ -8,34 +8,26 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pytest
 from textual import events
-from textual.color import Color
 from textual.containers import VerticalScroll
 from textual.pilot import Pilot
 from textual.widgets import OptionList, Static
 
 from sapo_edge.errors import BackendError
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.look.themes import LIGHT
 from sapo_edge.tui.node.launcher import ChatAnswer, ChatMemory
 from sapo_edge.tui.screens.chat import screen as chat
+from sapo_edge.tui.screens.chat import transcript
 from sapo_edge.tui.screens.chat.question import MAX_EARLIER, AskBox
 from sapo_edge.tui.screens.chat.screen import ChatView
-from sapo_edge.tui.screens.chat.transcript import MAX_SHOWN, MAX_TURNS, Turn
+from sapo_edge.tui.screens.chat.transcript import MAX_SHOWN, Turn
 from tests.tui.fake_launcher import FakeChat, FakeLauncher
 from tests.tui.fake_node import QUESTION
 from tests.tui.shell import Pictured, Size, notices, on, press, still, text, until
 
 NOT_LOADED = "○ models not loaded: your first question loads them"
 open_chat = partial(on, ChatView, "4")
-
-
-async def test_a_theme_that_was_chosen_on_another_screen_is_shown(launcher: FakeLauncher) -> None:
-    async with open_chat(launcher) as (pilot, screen):
-        await press(pilot, "escape", "1", then=lambda: pilot.app.screen is not screen)
-        pilot.app.theme = LIGHT.name
-        await press(pilot, "4", then=lambda: pilot.app.screen is screen)
-        await until(pilot, lambda: screen.background_colors[1] == Color.parse(str(LIGHT.background)))
 
 
 async def ask(pilot: Pilot[Any], screen: ChatView, question: str) -> Turn:
@@ -65,7 +57,7 @@ def stepwise(launcher: FakeLauncher, *steps: ChatAnswer) -> threading.Semaphore:
     return go
 
 
-async def test_answers_grow_while_they_are_written(launcher: FakeLauncher) -> None:
+async def test_answers_grow_also_while_another_screen_is_in_front(launcher: FakeLauncher) -> None:
     both = (ChatAnswer(adapter, "42", True) for adapter in (False, True))
     go = stepwise(launcher, ChatAnswer(False, "17 plus", False), *both)
     async with open_chat(launcher) as (pilot, screen):
@@ -77,11 +69,16 @@ async def test_answers_grow_while_they_are_written(launcher: FakeLauncher) -> No
         assert "Esc stops" in str(screen.query_one(AskBox).border_subtitle)
         await pilot.press(*"two", "enter")
         assert len(screen.query(Turn)) == 1 and screen.query_one(AskBox).text == "two", "one question at a time"
+        pilot.app.switch_mode("dashboard")
         go.release(2)
         await until(pilot, lambda: base.done and adapter.done)
+        await pilot.press("4")
+        assert screen.query_one(Turn).boxes[1].answer == "42" and screen.query_one(AskBox).has_focus
 
 
-async def test_typing_begins_a_question_and_nothing_is_loaded_before_it_is_asked(launcher: FakeLauncher) -> None:
+async def test_typing_begins_a_question_and_nothing_is_loaded_before_it_is_asked_as_chosen(
+    launcher: FakeLauncher,
+) -> None:
     async with open_chat(launcher) as (pilot, screen):
         for _ in range(2):
             # Each letter but one is a key of this screen or of the app elsewhere.
@@ -104,8 +101,18 @@ async def test_typing_begins_a_question_and_nothing_is_loaded_before_it_is_asked
         ]
         assert all(answer.border_subtitle == "31.5 tokens/s" for answer in turn.boxes)
         assert "adapter of round 30" in text(screen, "#standing")
-        await ask(pilot, screen, "And 1 + 1?")
-        assert len(launcher.chats) == 1 and len(fake.asked) == 2
+        assert (text(screen, "#task"), text(screen, "#temperature")) == ("as a task", "greedy")
+        assert "training" in text(screen, "#why")
+        await pilot.press("escape", "t", "h")
+        assert (text(screen, "#task"), text(screen, "#temperature")) == ("plain chat", "temperature 0.7")
+        await ask(pilot, screen, "hello")
+        await pilot.press("escape", "h")
+        await pilot.click("#task")
+        await ask(pilot, screen, "hello")
+        assert len(launcher.chats) == 1 and fake.asked[1:] == [("hello", False, 0.7), ("hello", True, 1.0)]
+        await pilot.press("escape")
+        await pilot.click("#temperature")
+        await until(pilot, lambda: text(screen, "#temperature") == "greedy")
 
 
 async def test_escape_stops_the_answer_and_only_a_process_that_does_not_stop_is_ended(launcher: FakeLauncher) -> None:
@@ -153,23 +160,6 @@ async def test_loading_can_be_stopped_and_the_app_left_meanwhile(launcher: FakeL
         await pilot.press(*"two", "enter")
         await until(pilot, lambda: len(launcher.chats) == 2 and "[bold]the model" in text(screen, "#standing"))
     assert launcher.chats[1].closed.is_set()
-
-
-async def test_questions_are_asked_as_chosen(launcher: FakeLauncher) -> None:
-    async with open_chat(launcher) as (pilot, screen):
-        assert (text(screen, "#task"), text(screen, "#temperature")) == ("as a task", "greedy")
-        assert "training" in text(screen, "#why")
-        await pilot.press("escape", "t", "h")
-        assert (text(screen, "#task"), text(screen, "#temperature")) == ("plain chat", "temperature 0.7")
-        await ask(pilot, screen, "hello")
-        await pilot.press("escape", "h")
-        await pilot.click("#task")
-        await ask(pilot, screen, "hello")
-        await pilot.press("escape")
-        await pilot.click("#temperature")
-        await pilot.pause()
-        assert text(screen, "#temperature") == "greedy"
-        assert launcher.chats[0].asked == [("hello", False, 0.7), ("hello", True, 1.0)]
 
 
 async def test_plain_chat_goes_on_with_the_conversation_until_a_key_begins_a_new_one(launcher: FakeLauncher) -> None:
@@ -329,7 +319,10 @@ async def test_answers_are_copied_as_text_and_stacked_in_a_small_terminal(launch
         assert turn.boxes[1].answer and box.region.height == 3 and not screen.has_class("-stacked")
 
 
-async def test_the_transcript_and_its_answers_are_bounded(launcher: FakeLauncher) -> None:
+async def test_the_transcript_and_its_answers_are_bounded(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transcript, "MAX_TURNS", 4)
     launcher.prepare = lambda fake: setattr(fake, "answers", ("long " * 5000, "\n \n"))
     async with open_chat(launcher) as (pilot, screen):
         turn = await ask(pilot, screen, "hello")
@@ -339,39 +332,27 @@ async def test_the_transcript_and_its_answers_are_bounded(launcher: FakeLauncher
         turn = await ask(pilot, screen, "hello")
         assert turn.boxes[0].answer and str(turn.boxes[1].visual) == "no adapter: nothing is trained yet"
         launcher.chats[0].answers = ("a", "b")
-        for number in range(MAX_TURNS + 3):
+        for number in range(3):
             await ask(pilot, screen, str(number))
-        assert len(screen.query(Turn)) == MAX_TURNS
-        transcript = screen.query_one("#transcript", VerticalScroll)
-        await until(pilot, lambda: transcript.scroll_y == transcript.max_scroll_y)
+        assert len(screen.query(Turn)) == 4
+        shown = screen.query_one("#transcript", VerticalScroll)
+        await until(pilot, lambda: shown.scroll_y == shown.max_scroll_y)
 
 
 async def test_a_growing_answer_stays_in_view_unless_somebody_reads_above(launcher: FakeLauncher) -> None:
     growing = (ChatAnswer(True, "short", done) for done in (False, True))
     go = stepwise(launcher, ChatAnswer(False, "word\n " * 60, True), *growing)
     async with open_chat(launcher) as (pilot, screen):
-        transcript = screen.query_one("#transcript", VerticalScroll)
+        shown = screen.query_one("#transcript", VerticalScroll)
         await pilot.press(*"one", "enter")
         go.release()
-        await until(pilot, lambda: transcript.scroll_y == transcript.max_scroll_y > 10)
+        await until(pilot, lambda: shown.scroll_y == shown.max_scroll_y > 10)
         go.release()
-        await until(pilot, lambda: screen.query_one(Turn).boxes[1].answer and transcript.scroll_y == 0)
+        await until(pilot, lambda: screen.query_one(Turn).boxes[1].answer and shown.scroll_y == 0)
         go.release()
         await until(pilot, lambda: screen.query_one(Turn).boxes[1].done)
         await still(pilot)
-        assert transcript.scroll_y == 0
-
-
-async def test_an_answer_continues_while_another_screen_is_in_front(launcher: FakeLauncher) -> None:
-    launcher.prepare = lambda fake: setattr(fake, "pace", 0.05)
-    async with open_chat(launcher) as (pilot, screen):
-        await pilot.press(*"hello", "enter")
-        await until(pilot, lambda: screen.query(Turn) and screen.query_one(Turn).boxes[0].answer)
-        pilot.app.switch_mode("dashboard")
-        turn = screen.query_one(Turn)
-        await until(pilot, lambda: turn.boxes[1].done)
-        await pilot.press("4")
-        assert turn.boxes[1].answer == launcher.chats[0].answers[1] and screen.query_one(AskBox).has_focus
+        assert shown.scroll_y == 0
 
 
 async def _asked(pilot: Pilot[Any], app: SapoApp) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import astuple
 
 import pytest
 from rich.color_triplet import ColorTriplet
+from rich.style import Style
 from textual.color import Color
 
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look.themes import DARK, LIGHT, curve_colors
 from sapo_edge.tui.screens.dashboard.curves import CurvesPlot
+from sapo_edge.tui.screens.view import VIEWS
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, following, segments, until
+from tests.tui.shell import TRUECOLOR, following, segments, switch, until
 
 READABLE = 4.5
 """Contrast of WCAG 2.1, level AA."""
@@ -58,14 +61,21 @@ async def test_without_colours_everything_can_be_read(
 ) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     async with following(launcher, environ=environ) as (pilot, app):
-        for theme in (app.theme, "ansi-dark", "sapo-light", "ansi-light", "sapo-dark"):
+        themes = itertools.cycle((app.theme, "ansi-dark", "sapo-light", "ansi-light", "sapo-dark"))
+        for number, (title, theme) in enumerate(zip(VIEWS.values(), themes, strict=False), 1):
+            await switch(pilot, number)
             app.theme = theme
-            await pilot.pause()
+            await pilot.pause(0.2)
+            # More than a colour marks the current screen.
+            assert any(title in segment.text for segment in segments(app) if segment.style and segment.style.reverse)
             for segment in segments(app):
-                style = segment.style
-                if not segment.text.strip() or style is None or style.color is None or style.bgcolor is None:
-                    continue
-                if app.native_ansi_color:
-                    assert style.color.is_default and style.bgcolor.is_default
-                else:
-                    assert style.color != style.bgcolor, segment
+                style = segment.style or Style()
+                colors = [color for color in (style.color, style.bgcolor) if color is not None]
+                assert all(color.is_default or is_grey(color.get_truecolor()) for color in colors), segment
+                if len(colors) == 2 and segment.text.strip():
+                    by_default = all(color.is_default for color in colors)
+                    assert by_default if app.native_ansi_color else colors[0] != colors[1], segment
+
+
+def is_grey(color: ColorTriplet) -> bool:
+    return max(color) - min(color) <= 2

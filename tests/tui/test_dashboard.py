@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import re
-import subprocess
-import sys
-import time
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +30,8 @@ from sapo_edge.tui.screens.dashboard.texts import batch_text, machine_text
 from sapo_edge.tui.screens.view import NAV_COLUMNS, NAV_TIGHT_COLUMNS, NAV_TWO_COLUMNS, VIEWS, Nav, NavItem
 from sapo_edge.tui.widgets.plot import ticks
 from tests.tui.fake_launcher import LOAD, FakeLauncher
-from tests.tui.shell import Pictured, Size, attached, following, lines, press, running, screen, switch, text, until
+from tests.tui.shell import Pictured, Size, attached, following, lines, press, running, screen, text, until
+from tests.waiting import burn
 
 SIZES = [(80, 24), (120, 40)]
 
@@ -264,22 +263,15 @@ def test_a_head_start_has_no_speed_yet_and_its_best_checkpoint_no_round() -> Non
     assert "best 0.55, before the rounds" in text and "tokens/s" not in text
 
 
-def test_the_load_of_other_programs_is_told_apart_from_that_of_the_node() -> None:
-    busy = [sys.executable, "-c", "while True: pass"]
-    with subprocess.Popen(busy) as node, subprocess.Popen(busy) as other:
-        meter, process = LoadMeter(), psutil.Process(other.pid)
-        try:
-            before, began = process.cpu_times().user, time.monotonic()
-            meter.look(node.pid)
-            time.sleep(0.5)
-            load = meter.look(node.pid)
-            used = (process.cpu_times().user - before) / (time.monotonic() - began)
-        finally:
-            node.kill()
-            other.kill()
-    assert load.cores and load.others is not None
-    # The system counts in steps of 10 ms.
-    assert used - 0.1 <= load.others <= load.of - load.cores + 0.1
+def test_the_load_of_other_programs_is_told_apart_from_that_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = SimpleNamespace(percent=lambda: 50.0)
+    monkeypatch.setattr("sapo_edge.care.sensors.OthersLoad", lambda pid: others)
+    meter = LoadMeter()
+    assert meter.look(os.getpid()).cores is None
+    burn(0.1)
+    load = meter.look(os.getpid())
+    assert load.cores and load.others == load.of / 2 and load.kilowatt_hours
+    assert meter.look(2**22 + 1) == Load(), "it has ended"
 
 
 @pytest.mark.parametrize(("round", "words"), [(1, "25 % in 1 round\n"), (16, "25 % in 10 rounds\n")])
@@ -305,14 +297,13 @@ def test_picture_on_a_light_background(launcher: FakeLauncher, pictured: Picture
     assert pictured(attached)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_picture_of_a_node_that_has_ended(launcher: FakeLauncher, pictured: Pictured, size: Size) -> None:
+def test_picture_of_a_node_that_has_ended(launcher: FakeLauncher, pictured: Pictured, look: Size) -> None:
     async def ended(pilot: Pilot[Any], app: SapoApp) -> None:
         await attached(pilot, app)
         launcher.finish(done=False)
         await until(pilot, lambda: app.state.standing is Standing.ENDED and "No node runs" in text(app, "#progress"))
 
-    assert pictured(ended, size)
+    assert pictured(ended, look)
 
 
 async def test_an_idle_node_is_not_drawn_or_measured(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,9 +328,7 @@ async def test_an_idle_node_is_not_drawn_or_measured(launcher: FakeLauncher, mon
         # The app polls by itself, too.
         assert before < load.call_count <= before + 3
         assert not {"head", "batch", "company", "machine", "verdict"} & set(drawn)
-        for number in range(1, 10):
-            await switch(pilot, number)
-            await until(pilot, lambda: "Quit" in lines(app)[-1] or "Other keys" in lines(app)[-1])
+        await press(pilot, "6", then=lambda: app.current_mode == "logs")
         before = load.call_count
         for _ in range(2 * SLOW_POLLS):
             await app._ask_status()

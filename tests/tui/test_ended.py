@@ -14,7 +14,7 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.screens.dialogs.ended import AGAIN_AND_AGAIN, COUNT_SECONDS, MAX_LINES, NodeEnded
 from tests.fakes import Clock, log_line
 from tests.tui.fake_launcher import KILLED, FakeLauncher
-from tests.tui.shell import Pictured, Size, attached, following, press, running, screen, text, until
+from tests.tui.shell import Pictured, Size, attached, press, running, screen, text, until
 
 LONG = Ended("a" * 5000, False, (*(f"line {number} " + "x" * 3000 for number in range(5000)), "x" * 30 + " the end"))
 
@@ -59,16 +59,25 @@ async def test_it_shows_and_copies_the_reason_and_the_last_lines_without_markup(
         assert isinstance(app.screen, NodeEnded) and app.current_mode == "dashboard", "the keys of the app do nothing"
 
 
-async def test_keys_and_clicks(shown: Shown) -> None:
+async def test_keys_and_clicks_decide_and_any_other_stops_the_countdown(shown: Shown) -> None:
     async with running(shown.launcher) as (pilot, app):
         for keys, again in (
             ("enter", True), ("r", True), ("l", False), ("escape", False), ("right enter", False), ("#restart", True),
-            ("#leave", False),
+            ("#leave", False), *((other, None) for other in ("x", "tab", "space", "up", "down", "f1", "#why")),
         ):  # fmt: skip
             shown.answers.clear()
             await shown.show(pilot, app)
             await (pilot.click(keys) if keys.startswith("#") else pilot.press(*keys.split()))
-            await until(pilot, lambda again=again: shown.answers == [again])  # type: ignore[misc]
+            if keys == "f1":
+                await pilot.pause(2 * COUNT_SECONDS)
+                await pilot.press("f1")
+            if again is None:
+                await until(pilot, lambda: "The countdown is stopped" in screen(app))
+                shown.clock.now += 100
+                await pilot.pause(2 * COUNT_SECONDS)
+                assert shown.answers == shown.restarts == [], keys
+                await pilot.press("r")
+            await until(pilot, lambda again=again: shown.answers == [again is not False])  # type: ignore[misc]
 
 
 async def test_it_counts_down_restarts_by_itself_and_stays(shown: Shown) -> None:
@@ -100,31 +109,6 @@ async def test_the_last_lines_are_in_words(shown: Shown) -> None:
         assert "held-out after round 40: 0.66 (66 of 100, 95 % 0.56 to 0.75)" in seen and "{" not in seen
         assert "error: node  the disk is full" in seen and seen.endswith("\nKilled")
         assert "can't write /home/ren\\udce9" in seen
-
-
-async def test_another_end_replaces_one_that_nobody_has_closed(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (pilot, app):
-        app.show_ending(KILLED, 0.0, False)
-        await until(pilot, lambda: "started again by itself" in screen(app))
-        app.show_ending(Ended("the disk is full", False), None, False)
-        await until(pilot, lambda: "The disk is full" in screen(app) and "does not restart by itself" in screen(app))
-        assert "Restart" in screen(app) and sum(isinstance(item, NodeEnded) for item in app.screen_stack) == 1
-
-
-async def test_any_other_key_or_click_stops_the_countdown(shown: Shown) -> None:
-    async with running(shown.launcher) as (pilot, app):
-        for key in ("x", "tab", "space", "up", "down", "f1", "#why"):
-            shown.answers.clear()
-            await shown.show(pilot, app)
-            await (pilot.click(key) if key.startswith("#") else pilot.press(key))
-            if key == "f1":
-                await pilot.pause(2 * COUNT_SECONDS)
-                await pilot.press("f1")
-            await until(pilot, lambda: "The countdown is stopped" in screen(app))
-            shown.clock.now += 100
-            await pilot.pause(2 * COUNT_SECONDS)
-            assert shown.answers == shown.restarts == [], key
-            await press(pilot, "r", then=lambda: shown.answers == [True])
 
 
 async def test_it_waits_for_the_user_after_several_crashes_and_where_none_has_started(shown: Shown) -> None:
@@ -164,8 +148,3 @@ async def test_long_texts_are_cut_and_scroll_and_fit_40_by_10(shown: Shown) -> N
 
 def test_picture(shown: Shown, pictured: Pictured, look: Size) -> None:
     assert pictured(shown.show, look, dialog=True)
-
-
-def test_picture_of_one_end_of_many(shown: Shown, pictured: Pictured) -> None:
-    ending = Ended("the disk is full", False, tuple(f"line {n}" for n in range(40)))
-    assert pictured(lambda pilot, app: shown.show(pilot, app, ending, None, True), dialog=True)

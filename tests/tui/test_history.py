@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
 from sapo_edge.tui.node.history import MAX_POINTS, Curves, Evaluation, History
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import following, until
+from tests.tui.shell import following, text, until
 
 
 def curves(count: int, seed: int = 1) -> Curves:
@@ -59,7 +60,7 @@ def test_updates_of_a_head_start_that_are_repeated_after_a_restart_replace_the_e
     assert again == history
 
 
-async def test_a_long_history_is_read_again_in_fewer_points(launcher: FakeLauncher) -> None:
+async def test_a_long_history_is_read_again_in_fewer_points_and_stays_bounded(launcher: FakeLauncher) -> None:
     async with following(launcher) as (pilot, app):
         shown = app.state.history
         shown.held_out = [Evaluation(40, 0.5, 0.4, 0.6)] * (2 * MAX_POINTS)
@@ -70,6 +71,14 @@ async def test_a_long_history_is_read_again_in_fewer_points(launcher: FakeLaunch
         launcher.node.emit(launcher.node.finished(42))
         await until(pilot, lambda: app.state.history is not shown)
         assert app.state.history.last_round == 42 and len(app.state.history.held_out) == 5
+        event = launcher.node.finished(43)
+        last = 43 + 5 * MAX_POINTS
+        for number in range(43, last + 1):
+            app.node_event(replace(event, round=number))
+        # Before it could be read again.
+        assert len(app.state.history.curves.round) <= 4 * MAX_POINTS
+        assert app.state.history.curves.own[-1] == event.reward_own
+        await until(pilot, lambda: f"round {last}" in text(app, "#head"))
 
 
 def test_a_known_round_is_not_counted_twice_and_repeated_ones_replace_the_earlier_ones() -> None:

@@ -126,14 +126,6 @@ def test_a_record_keeps_its_further_lines_and_its_level_and_is_harmless(path: Pa
     assert Level.WARNINGS.admits(record) and not Level.ERRORS.admits(record) and Level.ALL.admits(record)
 
 
-def test_a_line_is_read_once_it_has_an_end(path: Path, reader: LogReader[Record]) -> None:
-    whole = written(1, "first")
-    add(path, written(0, "before") + whole[:20])
-    assert texts(reader) == ["before"]
-    add(path, whole[20:] + "\n" + written(2, "after"))
-    assert texts(reader) == ["before", "first", "after"]
-
-
 def test_records_keep_their_place_when_the_files_rotate(path: Path, reader: LogReader[Record]) -> None:
     assert reader.read() and not reader.exists and not reader.read()
     add(path, written(0, "one"))
@@ -148,9 +140,14 @@ def test_records_keep_their_place_when_the_files_rotate(path: Path, reader: LogR
     assert texts(reader) == ["three", "four", "five"] and min(record.place for record in reader.records) > place
 
 
-def test_a_file_that_was_cut_off_or_replaced_is_read_from_its_start(path: Path, reader: LogReader[Record]) -> None:
-    add(path, written(0, "one") + written(1, "two"))
-    assert texts(reader) == ["one", "two"]
+def test_a_line_is_read_once_it_has_an_end_and_a_replaced_file_from_its_start(
+    path: Path, reader: LogReader[Record]
+) -> None:
+    two = written(1, "two")
+    add(path, written(0, "one") + two[:20])
+    assert texts(reader) == ["one"]
+    add(path, two[20:] + "\n" + written(2, "three"))
+    assert texts(reader) == ["one", "two", "three"]
     path.write_text(written(5, "short"))
     assert texts(reader) == ["short"]
     path.write_text(written(9, "something else entirely, and longer than what was there before"))
@@ -312,9 +309,20 @@ async def test_home_goes_to_the_oldest_record_and_paging_back_reaches_the_newest
         assert lines.following
 
 
-async def test_rotation_and_truncation_are_followed_whether_or_not_a_node_runs(launcher: FakeLauncher) -> None:
+async def test_whatever_becomes_of_the_files_is_followed_whether_or_not_a_node_runs(launcher: FakeLauncher) -> None:
     path = launcher.paths.log
-    async with reading(launcher, a_run(3)) as (pilot, app, _):
+    async with running(launcher) as (pilot, app):
+        await press(pilot, "6", then=lambda: "There is no log yet" in picture(app))
+        await pilot.press("up", "enter", "c", "f3", "escape", "pagedown", "home", "f", "f", "l")
+        add(path, event_line(finished(1)))
+        await until(pilot, lambda: "The log has no warnings or errors." in picture(app))
+        path.unlink()
+        path.mkdir()
+        await until(pilot, lambda: "can't read" in picture(app))
+        path.rmdir()
+        await pilot.press("l", "l")
+        add(path, a_run(3))
+        await until(pilot, lambda: "round 3:" in chosen(app))
         rotate(path)
         add(path, event_line(finished(4)))
         await until(pilot, lambda: "round 4:" in chosen(app))
@@ -323,25 +331,11 @@ async def test_rotation_and_truncation_are_followed_whether_or_not_a_node_runs(l
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
         path.write_text(written(9999, "Fatal: out of memory", "error"))
         await until(pilot, lambda: "Fatal: out of memory" in chosen(app))
-        for number in (path.with_name(path.name + ".1"), path):
-            number.unlink()
+        for file in (path.with_name(path.name + ".1"), path):
+            file.unlink()
         await until(pilot, lambda: "There is no log yet" in picture(app))
         add(path, event_line(finished(6)))
         await until(pilot, lambda: "round 6:" in picture(app))
-
-
-async def test_nothing_to_show_is_said_with_what_to_do(launcher: FakeLauncher) -> None:
-    async with running(launcher) as (pilot, app):
-        await press(pilot, "6", then=lambda: "There is no log yet" in picture(app))
-        await pilot.press("up", "enter", "c", "f3", "escape", "pagedown", "home", "f", "f", "l")
-        add(launcher.paths.log, event_line(finished(1)))
-        await until(pilot, lambda: "The log has no warnings or errors." in picture(app))
-        launcher.paths.log.unlink()
-        launcher.paths.log.mkdir()
-        await until(pilot, lambda: "can't read" in picture(app))
-        launcher.paths.log.rmdir()
-        add(launcher.paths.log, written(0, "well again", "error"))
-        await until(pilot, lambda: "well again" in picture(app))
 
 
 async def test_nothing_is_read_behind_another_screen(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from textual.pilot import Pilot
-
 from sapo_edge.errors import StateError
-from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dashboard.screen import Dashboard
 from sapo_edge.tui.screens.results.screen import Results
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import Pictured, begin, following, lines, notices, press, screen, until
+from tests.tui.shell import begin, following, lines, notices, press, screen, until
 
 TOLD = "118 rounds since you last looked: 82 → 104 of 200 new questions right; gain +0.11 (95 % +0.05 to +0.17)"
 
 
-async def test_it_tells_what_was_learned_until_another_screen_is_shown(launcher: FakeLauncher) -> None:
+async def test_it_tells_what_was_learned_until_another_screen_is_shown_and_after_the_next_start(
+    launcher: FakeLauncher,
+) -> None:
     launcher.told = TOLD
     async with following(launcher) as (pilot, app):
         await until(pilot, lambda: "118 rounds" in screen(app))
@@ -27,16 +24,10 @@ async def test_it_tells_what_was_learned_until_another_screen_is_shown(launcher:
         await press(pilot, "1", then=lambda: isinstance(app.screen, Dashboard))
         await pilot.pause(0.2)
         assert "118 rounds" not in screen(app)
-    assert launcher.looks == [None, 40]
-
-
-async def test_news_are_read_again_after_a_time_without_the_node(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (pilot, app):
         launcher.finish(done=False)
         await until(pilot, lambda: app.state.standing is Standing.ENDED)
         # What happens from here on nobody sees.
         assert launcher.looks == [None, 40]
-        launcher.told = TOLD
         await begin(pilot, app, "s")
         await until(pilot, lambda: "118 rounds" in screen(app))
     assert launcher.looks == [None, 40, None, 40]
@@ -46,12 +37,3 @@ async def test_news_that_can_not_be_read_are_an_error_that_is_shown(launcher: Fa
     launcher.refusal = StateError("the journal is damaged", "rename it")
     async with following(launcher) as (pilot, app):
         await until(pilot, lambda: "the journal is damaged" in notices(app))
-
-
-def test_a_picture(launcher: FakeLauncher, pictured: Pictured) -> None:
-    launcher.told = TOLD
-
-    async def ready(pilot: Pilot[Any], app: SapoApp) -> None:
-        await until(pilot, lambda: "118 rounds" in screen(app))
-
-    assert pictured(ready)

@@ -10,6 +10,7 @@ from textual.events import Key
 from textual.pilot import Pilot
 
 from sapo_edge.errors import ConfigError, ExitCode
+from sapo_edge.node.background import Ended
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs import quit as quitting
@@ -57,13 +58,6 @@ async def test_by_default_the_node_keeps_running_and_the_next_quit_asks_again(la
     assert text == KEPT and all(command in text for command in ("`sapo`", "`sapo status`", "`sapo stop`"))
 
 
-async def test_an_answer_to_remember_is_saved(launcher: FakeLauncher) -> None:
-    async with running(launcher, ready=asked) as (pilot, app):
-        await press(pilot, "r", "k", then=lambda: ended(app))
-        assert message(app) == KEPT
-    assert launcher.changes == [("on_quit", "keep")] and launcher.node.asked == []
-
-
 async def test_buttons_by_mouse(launcher: FakeLauncher) -> None:
     async with running(launcher, ready=asked) as (pilot, app):
         await pilot.click("#remember")
@@ -86,7 +80,7 @@ async def test_a_saved_answer_holds(launcher: FakeLauncher, answer: str, asked_o
 async def test_an_answer_that_can_not_be_saved_is_reported_after_the_end(launcher: FakeLauncher) -> None:
     async with running(launcher, ready=asked) as (pilot, app):
         launcher.refusal = ConfigError("can't write config.toml", "free some space")
-        await press(pilot, "r", "enter", then=lambda: ended(app))
+        await press(pilot, "r", "k", then=lambda: ended(app))
         text = message(app)
     assert text.startswith(KEPT) and "could not be saved: can't write config.toml" in text
 
@@ -149,13 +143,23 @@ async def stopping(pilot: Pilot[Any], app: SapoApp) -> None:
     await press(pilot, "s", then=lambda: "stops once it has started" in notices(app))
 
 
-async def test_a_node_that_still_starts_is_stopped_once_it_answers(starting: FakeLauncher) -> None:
+@pytest.mark.parametrize(("ending", "said"), [(None, STOPPED), (KILLED, "No node runs: the node was killed")])
+async def test_a_node_that_still_starts_is_stopped_once_it_answers(
+    starting: FakeLauncher, ending: Ended | None, said: str
+) -> None:
     async with running(starting, ready=stopping) as (_, app):
         assert not ended(app)
-        starting.arrive()
+        starting.ending = ending
+        if ending is None:
+            starting.arrive()
         await end_of(app)
-        assert message(app) == STOPPED
-    assert starting.node.asked == ["after_round"]
+        assert message(app).startswith(said)
+
+
+async def test_waiting_for_a_starting_node_can_be_cut_short(starting: FakeLauncher) -> None:
+    async with running(starting, ready=stopping) as (pilot, app):
+        await press(pilot, "q", then=lambda: ended(app))
+        assert message(app) == KEPT
 
 
 async def test_a_node_that_the_app_started_is_stopped_while_it_starts(starting: FakeLauncher) -> None:
@@ -165,22 +169,6 @@ async def test_a_node_that_the_app_started_is_stopped_while_it_starts(starting: 
         await press(pilot, "q", then=lambda: isinstance(app.screen, Quit))
         await press(pilot, "s", then=lambda: ended(app))
         assert message(app) == ENDS
-
-
-async def test_a_node_that_ends_while_it_starts_is_not_told_to_save(starting: FakeLauncher) -> None:
-    async with running(starting, ready=stopping) as (_, app):
-        starting.ending = KILLED
-        await end_of(app)
-        assert message(app).startswith("No node runs: the node was killed")
-
-
-async def test_waiting_for_a_starting_node_can_be_cut_short(starting: FakeLauncher) -> None:
-    starting.set("on_quit", "stop")
-    async with running(starting) as (pilot, app):
-        await until(pilot, lambda: app.state.standing is Standing.STARTING and starting.starts == 1)
-        await press(pilot, "q", then=lambda: "Quit again to leave it running" in notices(app))
-        await press(pilot, "q", then=lambda: ended(app))
-        assert message(app) == KEPT
 
 
 def test_picture(pictured: Pictured, look: Size) -> None:

@@ -34,8 +34,21 @@ from sapo_edge.tui.screens.results.picture import Text as PictureText
 from sapo_edge.tui.screens.results.screen import PICTURE, Results
 from sapo_edge.tui.screens.results.texts import report_text
 from sapo_edge.tui.widgets.dialog import Ask
-from tests.tui.fake_launcher import FakeLauncher, hosted
-from tests.tui.shell import TRUECOLOR, Pictured, Size, attached, following, notices, press, running, screen, text, until
+from tests.tui.fake_launcher import FakeLauncher
+from tests.tui.shell import (
+    TRUECOLOR,
+    Pictured,
+    Size,
+    attached,
+    begin,
+    following,
+    notices,
+    press,
+    running,
+    screen,
+    text,
+    until,
+)
 
 EVAL = {
     "base": {"correct": 5, "formed": 2, "questions": 50, "entries": {"chain_sum": {"marks": f"{'1' * 5:0<50}"}}},
@@ -43,8 +56,6 @@ EVAL = {
     "gain": {"value": 0.72, "low": 0.6, "high": 0.8, "gained": 37, "lost": 1}, "base_examples": 6,
 }  # fmt: skip
 """What `sapo eval --json` prints."""
-few = hosted(rounds=5)
-"""The model was asked before training alone."""
 
 
 async def opened(pilot: Pilot[Any], app: SapoApp) -> None:
@@ -87,41 +98,43 @@ async def test_it_shows_before_and_now_until_the_test_questions_replace_them(lau
         assert len(regions) == 5 and all(region.width > 5 and region.right <= 43 for region in regions)
 
 
-async def test_before_the_first_round_it_says_what_is_missing(fresh: FakeLauncher) -> None:
+async def test_before_there_are_two_evaluations_it_says_what_is_missing(fresh: FakeLauncher) -> None:
     async with running(fresh, ready=opened) as (pilot, app):
         assert "Nothing can be compared yet" in screen(app) and "none yet" in screen(app)
         await pilot.press("x", "y", "P")
         assert fresh.commands == [] and isinstance(app.screen, Results)
+        fresh.node.emit(fresh.node.finished(1))
+        # With a curve, and no result to copy.
+        await press(pilot, "1", "8", then=lambda: app.screen.check_action("picture", ()))
+        assert app.screen.check_action("copy", ()) is None
 
 
-async def test_before_the_second_evaluation_there_is_a_curve_and_no_result_to_copy(few: FakeLauncher) -> None:
-    async with running(few, ready=opened) as (_, app):
-        assert app.screen.check_action("picture", ()) and app.screen.check_action("copy", ()) is None
-
-
-async def test_it_opens_when_the_run_ends_and_gives_it_forty_rounds_more(launcher: FakeLauncher) -> None:
+async def test_it_opens_when_a_run_of_so_many_rounds_ends_and_gives_it_forty_more(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SapoApp, "is_headless", False)
+    written: list[str] = []
     async with following(launcher) as (pilot, app):
-        await end(pilot, app, launcher, 40)
-        await until(pilot, lambda: isinstance(app.screen, Results) and "It got better" in screen(app))
-        await press(pilot, "escape", then=lambda: app.current_mode == "dashboard")
-        await press(pilot, "8", then=lambda: isinstance(app.screen, Results))
-        await press(pilot, "u", then=lambda: launcher.starts == 1 and app.state.standing is Standing.ATTACHED)
-        assert launcher.changes == [("rounds", "80")]
-
-
-async def test_it_does_not_open_over_a_dialog(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (pilot, app):
+        assert app._driver is not None
+        monkeypatch.setattr(app._driver, "write", written.append)
+        await end(pilot, app, launcher, 400)
+        await pilot.pause(0.3)
+        assert app.current_mode == "dashboard", "it was stopped"
+        await begin(pilot, app, "s")
         app.push_screen(Ask("Go on?", ""))
         await end(pilot, app, launcher, 40)
         await until(pilot, lambda: "key 8" in notices(app))
         assert isinstance(app.screen, Ask)
-
-
-async def test_it_does_not_open_when_a_run_without_an_end_is_stopped(launcher: FakeLauncher) -> None:
-    async with following(launcher) as (pilot, app):
-        await end(pilot, app, launcher, 400)
-        await pilot.pause(0.3)
-        assert app.current_mode == "dashboard"
+        await begin(pilot, app, "escape", "s")
+        assert not any(text.startswith("\x1b]9;") for text in written), "nobody asked to be told on the desktop"
+        launcher.set("desktop_notice", "on")
+        await end(pilot, app, launcher, 40)
+        await until(pilot, lambda: isinstance(app.screen, Results) and "It got better" in screen(app))
+        await press(pilot, "escape", then=lambda: app.current_mode == "dashboard")
+        await press(pilot, "8", then=lambda: isinstance(app.screen, Results))
+        await press(pilot, "u", then=lambda: launcher.starts == 3 and app.state.standing is Standing.ATTACHED)
+        assert launcher.changes == [("desktop_notice", "on"), ("rounds", "80")]
+    assert "\x1b]9;sapo: all 40 rounds are done\x07" in written
 
 
 async def test_the_picture_is_saved_and_a_node_gets_more_rounds(
@@ -152,20 +165,6 @@ def test_a_long_name_leaves_the_figures_in_the_picture(monkeypatch: pytest.Monke
     assert all(LEFT + len(line.text) * line.size * 0.54 < WIDTH and line.y + 8 < TOP for line in drawn)
     monkeypatch.setitem(sys.modules, "PIL", None)
     assert to_png([]) is None
-
-
-async def test_the_end_of_a_run_is_told_on_the_desktop(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SapoApp, "is_headless", False)
-    written: list[str] = []
-    async with following(launcher) as (pilot, app):
-        assert app._driver is not None
-        monkeypatch.setattr(app._driver, "write", written.append)
-        app._notify_desktop("nobody asked for it")
-        assert not any("nobody" in text for text in written)
-        launcher.set("desktop_notice", "on")
-        await end(pilot, app, launcher, 40)
-        await until(pilot, lambda: any(text.startswith("\x1b]9;") for text in written))
-    assert "\x1b]9;sapo: all 40 rounds are done\x07" in written
 
 
 @given(st.text())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -16,23 +17,11 @@ from tests.tui.fake_node import KEPT_FROM, ScriptedNode
 ROUNDS = 60
 
 
-class Asked:
-    """Asks a node that does not run for `rollouts`, and keeps what it was asked."""
-
-    def __init__(self, node: ScriptedNode) -> None:
-        self.node = node
-        self.params: list[Mapping[str, Any]] = []
-
-    async def __call__(self, method: str, params: Mapping[str, Any]) -> Any:
-        assert method == "rollouts" and params["limit"] == PAGE
-        self.params.append(params)
-        return handlers(self.node)[method](params)
-
-
 @pytest.fixture
-def ask(tmp_path: Path) -> Iterator[Asked]:
+def ask(tmp_path: Path) -> Iterator[AsyncMock]:
+    """Asks a node that does not run for `rollouts`."""
     node = ScriptedNode(Paths.default(tmp_path), rounds=ROUNDS)
-    yield Asked(node)
+    yield AsyncMock(side_effect=lambda method, params: handlers(node)[method](params))
     node.journal.close()
 
 
@@ -40,7 +29,7 @@ def keys(pages: RolloutPages) -> list[Key]:
     return [row.key for row in pages.rows]
 
 
-async def test_no_more_rows_than_the_limit_are_loaded(ask: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_more_rows_than_the_limit_are_loaded(ask: AsyncMock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sapo_edge.tui.screens.rollouts.pages.MAX_ROWS", 3 * PAGE)
     pages = RolloutPages(ask)
     while not pages.complete:
@@ -48,7 +37,7 @@ async def test_no_more_rows_than_the_limit_are_loaded(ask: Asked, monkeypatch: p
     assert len(pages.rows) == 3 * PAGE
 
 
-async def test_a_sparse_search_continues_where_it_stopped(ask: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sparse_search_continues_where_it_stopped(ask: AsyncMock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sapo_edge.control.journal_view.SCAN_SECONDS", 0.0)
     pages = RolloutPages(ask)
     pages.begin(Filter(origin="external"))
@@ -56,13 +45,15 @@ async def test_a_sparse_search_continues_where_it_stopped(ask: Asked, monkeypatc
         await pages.older()
         assert pages.looked or pages.complete
     assert keys(pages) == [(round, place) for round in range(ROUNDS, KEPT_FROM - 1, -1) for place in (5, 4)]
-    assert len(ask.params) > 10 and all(params["origin"] == "external" for params in ask.params)
+    assert ask.await_count > 10
+    for _, params in (call.args for call in ask.await_args_list):
+        assert (params["origin"], params["limit"]) == ("external", PAGE)
 
 
-async def test_a_reply_to_an_earlier_request_is_ignored(ask: Asked) -> None:
+async def test_a_reply_to_an_earlier_request_is_ignored(ask: AsyncMock) -> None:
     async def ask_slowly(method: str, params: Mapping[str, Any]) -> Any:
         reply = await ask(method, params)
-        if len(ask.params) == 1:
+        if ask.await_count == 1:
             pages.begin(Filter(origin="external"))
         return reply
 

@@ -47,22 +47,17 @@ async def test_two_runs_are_compared_and_a_new_one_begins(launcher: FakeLauncher
         assert "● first" in screen(app) and "○ slow" in screen(app)
         await press(pilot, "down", then=lambda: "slow \\x1b[31m against first" in screen(app))
         await press(pilot, "n", then=lambda: isinstance(app.focused, Input))
+        name = app.screen.query_one(Input)
+        assert name.value == "run-2"
+        for typed, said in {"My run": "small letters", "-x": "small letters", "first": "first already"}.items():
+            name.value = typed
+            await press(pilot, "enter", then=lambda: said in text(app, "#wrong"))  # noqa: B023
+        assert node.asked == [] and launcher.commands == [], "no node is stopped for a run that can't begin"
+        name.value = "run-2"
         await press(pilot, "enter", then=lambda: (("runs", "new", "run-2"), "") in launcher.commands)
         assert node.asked == ["after_round"]
         await until(pilot, lambda: launcher.starts == 1)
         await press(pilot, "escape", then=lambda: app.current_mode == "results")
-
-
-async def test_no_node_is_stopped_for_a_run_that_can_not_begin(launcher: FakeLauncher) -> None:
-    launcher.other_runs = [replace(OLD, name="slow")]
-    refused = {"My run": "small letters", "-x": "small letters", "slow": "a run slow already", "first": "already"}
-    async with running(launcher, ready=opened) as (pilot, app):
-        await press(pilot, "n", then=lambda: isinstance(app.focused, Input))
-        for name, said in refused.items():
-            app.screen.query_one(Input).value = name
-            await press(pilot, "enter", then=lambda: said in text(app, "#wrong"))  # noqa: B023
-        await press(pilot, "escape", then=lambda: isinstance(app.screen, Runs))
-        assert launcher.node.asked == [] and [words for words, _ in launcher.commands if words[0] == "runs"] == []
 
 
 async def test_a_run_goes_on_with_what_it_trains_on_and_shares_nothing_again_unasked(launcher: FakeLauncher) -> None:
@@ -89,11 +84,20 @@ async def test_the_current_run_goes_on_where_no_node_runs(launcher: FakeLauncher
         await press(pilot, "u", then=lambda: launcher.starts == 1 and "starts the run first" in text(app, "#job"))
 
 
-@pytest.mark.parametrize("size", [(60, 20), (80, 24)])
-async def test_an_experiment_is_watched(launcher: FakeLauncher, size: tuple[int, int]) -> None:
+async def test_an_experiment_is_watched_also_from_a_directory_that_is_gone(
+    launcher: FakeLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     launcher.other_runs = [OLD]
-    async with running(launcher, size, ready=opened) as (pilot, app):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    async with running(launcher, (60, 20), ready=opened) as (pilot, app):
         await press(pilot, "w", then=lambda: isinstance(app.focused, Input))
+        app.screen.query_one(Input).value = "x"
+        await press(pilot, "enter", then=lambda: "there is no experiment in x" in text(app, "#arms"))
+        monkeypatch.chdir(tmp_path)
+        await press(pilot, "escape", "w", then=lambda: isinstance(app.focused, Input))
         app.screen.query_one(Input).value = f"~nobody-here/[/data]/{EXPERIMENT}"
         await press(pilot, "enter", then=lambda: "3 of 8 swarms finished" in screen(app) and "baseline" in screen(app))
         shown = text(app, "#arms")
@@ -108,20 +112,6 @@ async def test_an_experiment_is_watched(launcher: FakeLauncher, size: tuple[int,
         await until(pilot, lambda: "8 of 8 swarms finished" in screen(app))
         await press(pilot, "escape", then=lambda: "first against" in screen(app))
         assert app.state.standing is Standing.ATTACHED
-
-
-async def test_an_experiment_is_asked_for_where_the_directory_is_gone(
-    launcher: FakeLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    launcher.other_runs = [OLD]
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
-    async with running(launcher, ready=opened) as (pilot, app):
-        await press(pilot, "w", then=lambda: isinstance(app.focused, Input))
-        app.screen.query_one(Input).value = "x"
-        await press(pilot, "enter", then=lambda: "there is no experiment in x" in text(app, "#arms"))
 
 
 @pytest.mark.parametrize(

@@ -215,30 +215,18 @@ async def test_an_app_that_fails_is_told_and_its_page_closed(tmp_path: Path) -> 
     assert "it broke \\x1b[31mred" in served.errors.read_text()
 
 
-async def test_an_app_outlives_no_server_that_was_killed(tmp_path: Path) -> None:
+async def test_an_app_has_the_size_of_its_page_hands_out_files_that_run_nothing_and_outlives_no_server(
+    tmp_path: Path,
+) -> None:
     with serving(tmp_path, [sys.executable, "-c", APP]) as served:
         async with aiohttp.ClientSession() as session, served.websocket(session) as websocket:
-            assert await websocket.receive_bytes(timeout=20)
-            (app,) = served.apps
-            served.end(signal.SIGKILL)
-        assert gone(app.pid)
-
-
-async def test_a_size_that_comes_while_the_app_starts_is_the_one_that_counts(tmp_path: Path) -> None:
-    with serving(tmp_path, [sys.executable, "-c", APP]) as served:
-        async with aiohttp.ClientSession() as session, served.websocket(session) as websocket:
+            # While the app starts.
             await websocket.send_json(["resize", {"width": 77, "height": 20}])
             drawn = b""
             with contextlib.suppress(TimeoutError):
                 while True:
                     drawn += await websocket.receive_bytes(timeout=30 if b"77 columns" not in drawn else 0.5)
-    assert re.findall(rb"\d+ columns", drawn)[-1] == b"77 columns"
-
-
-async def test_a_file_that_the_app_hands_out_runs_nothing(tmp_path: Path) -> None:
-    with serving(tmp_path, [sys.executable, "-c", APP]) as served:
-        async with aiohttp.ClientSession() as session, served.websocket(session) as websocket:
-            await websocket.receive_bytes(timeout=20)
+            assert re.findall(rb"\d+ columns", drawn)[-1] == b"77 columns"
             await websocket.send_json(["stdin", "f"])
             while (message := await websocket.receive(timeout=30)).type != aiohttp.WSMsgType.TEXT:
                 pass
@@ -249,6 +237,9 @@ async def test_a_file_that_the_app_hands_out_runs_nothing(tmp_path: Path) -> Non
                 assert "sandbox" in reply.headers["Content-Security-Policy"]
                 assert "attachment" in reply.headers["Content-Disposition"]
             assert await status(f"{served.origin}/download/{key}") == 404
+            (app,) = served.apps
+            served.end(signal.SIGKILL)
+        assert gone(app.pid)
 
 
 HIJACK = """

@@ -129,25 +129,6 @@ def test_words_of_special_values_can_be_typed(name: str, typed: str, value: str)
     assert typed_value(SettingRow(SETTINGS[name], SETTINGS[name].default, "default"), typed) == value
 
 
-async def test_a_phone_shows_values_rather_than_sources(launcher: FakeLauncher) -> None:
-    async with running(launcher, (43, 39), ready=opened) as (pilot, app):
-        await press(pilot, "slash", *"busy", then=lambda: "\n│   busy " in screen(app))
-        (line,) = [line for line in screen(app).splitlines() if line.startswith("│   busy ")]
-        assert "never pause" in line and "default" not in line
-
-
-async def test_what_owners_change_first_is_listed_first_and_a_lists_the_rest(launcher: FakeLauncher) -> None:
-    launcher.set("warmup", "7")
-    launcher.set("on_quit", "keep")
-    async with running(launcher, (80, 50), ready=opened) as (pilot, app):
-        await press(pilot, "v", then=lambda: "All settings" not in picture(app))
-        seen = picture(app)
-        assert "Sharing" in seen and "no limit" in seen and "decay_after" not in seen
-        assert "▲ warmup" in seen and "* on_quit" in seen
-        await press(pilot, "v", then=lambda: "All settings" in picture(app))
-        assert listing(app).get_option_index("decay_after") > 0
-
-
 async def test_a_search_finds_names_and_meanings(launcher: FakeLauncher) -> None:
     async with running(launcher, ready=opened) as (pilot, app):
         await pilot.press("slash", *"battery 1")
@@ -159,11 +140,16 @@ async def test_a_search_finds_names_and_meanings(launcher: FakeLauncher) -> None
         await pilot.press("escape")
         assert "search" not in picture(app).split("p Pause")[0].replace("/ Search", "")
         assert chosen(app) == "on_battery" and listing(app).option_count > len(SETTINGS)
-        await press(pilot, "1", then=lambda: not isinstance(app.screen, SettingsView))
+        await pilot.resize_terminal(43, 39)
+        await press(pilot, "slash", *"busy", then=lambda: "\n│   busy " in screen(app))
+        (line,) = [line for line in screen(app).splitlines() if line.startswith("│   busy ")]
+        assert "never pause" in line and "default" not in line, "a phone shows values rather than sources"
+        await press(pilot, "escape", "1", then=lambda: not isinstance(app.screen, SettingsView))
 
 
 async def test_a_click_highlights_another_edits_and_the_panel_explains(launcher: FakeLauncher) -> None:
     launcher.set("own", "6")
+    launcher.set("on_quit", "keep")
     async with running(launcher, ready=opened) as (pilot, app):
         await pilot.click(listing(app), offset=(5, 5))
         await pilot.click(listing(app), offset=(5, 7))
@@ -179,6 +165,13 @@ async def test_a_click_highlights_another_edits_and_the_panel_explains(launcher:
         assert "The paper's I" in shown and "from the next round of a running node" in shown
         await until(pilot, lambda: "▲ running node: 4 rollouts, after a restart: 6 rollouts" in picture(app))
         await until(pilot, lambda: "▲ 1 setting needs a restart: r" in picture(app))
+        assert listing(app).get_option_index("decay_after") > 0
+        # What owners change first is listed without the rest, unless that is changed.
+        await pilot.resize_terminal(80, 50)
+        await press(pilot, "v", then=lambda: "All settings" not in picture(app))
+        seen = picture(app)
+        assert "Sharing" in seen and "no limit" in seen and "decay_after" not in seen
+        assert "▲ own" in seen and "* on_quit" in seen
 
 
 async def test_a_live_setting_goes_to_the_file_and_to_the_node(launcher: FakeLauncher) -> None:
@@ -210,12 +203,6 @@ async def test_a_live_setting_goes_to_the_file_and_to_the_node(launcher: FakeLau
         assert launcher.changes[-1] == ("own", None), "nothing typed is the default"
 
 
-async def test_a_result_of_several_lines_is_in_sight(launcher: FakeLauncher) -> None:
-    async with at(launcher, "model") as (pilot, app):
-        await type_over(pilot, app, "/a/model/with/a/name/of/some/length.gguf")
-        await until(pilot, lambda: "after a restart of the node" in " ".join(screen(app).replace("│", "").split()))
-
-
 async def test_choices_are_chosen_from_a_list_and_some_need_a_restart(launcher: FakeLauncher) -> None:
     async with at(launcher, "strategy") as (pilot, app):
         await pilot.press("enter")
@@ -240,17 +227,25 @@ async def test_choices_are_chosen_from_a_list_and_some_need_a_restart(launcher: 
         assert launcher.changes[-1] == ("theme", "nord") and "running node" not in explanation(app)
         await press(pilot, "d", then=lambda: app.theme == "sapo-dark")
         assert launcher.changes[-1:] == [("theme", None)]
+        await go_to(pilot, app, "model")
+        await type_over(pilot, app, "/a/model/with/a/name/of/some/length.gguf")
+        await until(pilot, lambda: "after a restart of the node" in " ".join(screen(app).replace("│", "").split()))
 
 
-async def test_what_another_source_decides_is_said(launcher: FakeLauncher) -> None:
-    launcher.elsewhere = {"rank": (8, "state"), "own": (5, "environment SAPO_EDGE_OWN")}
+async def test_what_another_source_decides_is_said_and_is_no_markup(launcher: FakeLauncher) -> None:
+    environment = "environment SAPO_EDGE_OWN"
+    launcher.elsewhere = {"rank": (8, "state"), "own": (5, environment), "model": (HOSTILE, f"manifest {HOSTILE}")}
     async with at(launcher, "rank") as (pilot, app):
         await pilot.press("d")
         assert result(app) == "rank is not in config.toml: it comes from the state" and launcher.changes == []
         await go_to(pilot, app, "own")
-        assert "environment SAPO_EDGE_OWN overrides config.toml: a change of the file has no effect" in explanation(app)
+        assert f"{environment} overrides config.toml: a change of the file has no effect" in explanation(app)
         await type_over(pilot, app, "8", "overrides it")
-        assert "written to config.toml, but environment SAPO_EDGE_OWN overrides it" in result(app)
+        assert f"written to config.toml, but {environment} overrides it" in result(app)
+        await go_to(pilot, app, "model")
+        await until(pilot, lambda: "\\x1b[31m[bold]own" in picture(app))
+        await pilot.press("c")
+        assert "\x1b" not in picture(app) + app.clipboard
 
 
 async def test_r_restarts_the_node_after_one_question_if_a_setting_needs_it(launcher: FakeLauncher) -> None:
@@ -313,15 +308,6 @@ async def test_an_invalid_file_is_told_and_read_again(launcher: FakeLauncher, mo
         await pilot.press("enter", "d", "c", "up", "slash", "escape")
         monkeypatch.setattr(launcher, "settings", read)
         await press(pilot, "f5", then=lambda: "Sharing" in picture(app))
-
-
-async def test_values_are_not_interpreted_as_markup(launcher: FakeLauncher) -> None:
-    launcher.elsewhere = {"model": (HOSTILE, f"manifest {HOSTILE}")}
-    async with running(launcher, (120, 40), ready=opened) as (pilot, app):
-        await press(pilot, "down", then=lambda: "\\x1b[31m[bold]own" in picture(app))
-        assert "\x1b" not in picture(app)
-        await pilot.press("c")
-        assert "\x1b" not in app.clipboard
 
 
 def test_pictures(launcher: FakeLauncher, pictured: Pictured, look: Size) -> None:

@@ -44,7 +44,7 @@ async def test_screens_get_their_styles_once(launcher: FakeLauncher, monkeypatch
             assert max(applied[node] for node in fixed) <= MOST.get(mode, 1), mode
         assert parsed == []
         app.theme = themes.LIGHT.name
-        for mode in ("settings", "dashboard"):
+        for mode in ("settings", "chat", "dashboard"):
             await app.switch_mode(mode)
             await until(pilot, lambda: app.screen.styles.background == Color.parse(themes.LIGHT.background or ""))
         assert parsed == [themes.LIGHT.name]

@@ -19,7 +19,6 @@ from sapo_edge.errors import ConfigError
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.launcher import JobResult, SwarmCard
 from sapo_edge.tui.node.state import Standing
-from sapo_edge.tui.screens.help import HelpScreen
 from sapo_edge.tui.screens.peers.dialogs import HERE, TOLD, Invite, Join, qr_text
 from sapo_edge.tui.screens.peers.find import FindSwarms, JoinFound
 from sapo_edge.tui.screens.peers.screen import Peers
@@ -77,22 +76,6 @@ def test_notes_for_a_shell_are_those_of_the_command() -> None:
     assert [begin for begin in (*TOLD, *HERE) if f'narrate("{begin}' not in source] == []
 
 
-async def test_a_swarm_joined_while_the_help_is_open_closes_the_dialog_after_it(launcher: FakeLauncher) -> None:
-    launcher.replies["swarm join"] = JobResult({"joined": True})
-    launcher.hold_jobs = True
-    async with running(launcher, ready=partial(opened, keys="u")) as (pilot, app):
-        app.screen.query_one(Input).value = INVITE
-        await press(pilot, "enter", then=lambda: launcher.jobs)
-        await press(pilot, "f1", then=lambda: isinstance(app.screen, HelpScreen))
-        launcher.card = PRIVATE
-        launcher.jobs[0].go.set()
-        await until(pilot, lambda: all(worker.is_finished for worker in app.workers if worker.group == "job"))
-        await pilot.pause()
-        assert isinstance(app.screen, HelpScreen), "it is still being read"
-        await press(pilot, "f1", then=lambda: isinstance(app.screen, Ask))
-        await press(pilot, "escape", then=lambda: isinstance(app.screen, Peers))
-
-
 async def test_an_invite_is_pasted_whole_refused_or_joined(launcher: FakeLauncher) -> None:
     launcher.replies["swarm join"] = ConfigError("the invite is cut off at its end", "ask for the line again")
     launcher.set("network", "solo")
@@ -146,22 +129,15 @@ async def test_what_was_found_stays_when_the_search_is_stopped_and_is_joined(lau
         assert launcher.commands[-1] == (("swarm", "join"), f"{SWARMS[1]['invite']}\n\n")
 
 
-async def test_an_open_swarm_is_created(launcher: FakeLauncher) -> None:
-    launcher.replies["swarm create"] = JobResult({"joined": True})
-    async with running(launcher, ready=partial(opened, keys="n")) as (pilot, app):
-        launcher.card = PRIVATE
-        await press(pilot, "right", "enter", then=lambda: isinstance(app.screen, Ask))
-        assert launcher.commands == [(("swarm", "create", "--open"), "")]
-
-
 async def test_the_swarm_that_runs_is_shown_until_the_node_restarts(launcher: FakeLauncher) -> None:
     launcher.replies["swarm create"] = JobResult({"joined": True})
     launcher.replies["swarm invite"] = JobResult({"invite": INVITE, "private": True}, NOTES)
     async with running(launcher, ready=partial(opened, keys="n")) as (pilot, app):
         launcher.card = PRIVATE
-        await press(pilot, "enter", then=lambda: isinstance(app.screen, Ask))
-        assert launcher.commands == [(("swarm", "create", "--private"), "")]
-        await press(pilot, "escape", then=lambda: isinstance(app.screen, Peers))
+        for keys, kind in (("right enter", "--open"), ("n enter", "--private")):
+            await press(pilot, *keys.split(), then=lambda: isinstance(app.screen, Ask))
+            assert launcher.commands[-1] == (("swarm", "create", kind), "")
+            await press(pilot, "escape", then=lambda: isinstance(app.screen, Peers))
         both = "From the next start on: private swarm starter. Until then the node shares with the open swarm"
         await until(pilot, lambda: both in text(app, "#swarm").replace("\n", " "))
         assert "connected to the open swarm starter" in text(app, "#swarm").replace("\n", " ")

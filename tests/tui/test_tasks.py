@@ -156,10 +156,21 @@ def test_mistakes_are_bounded() -> None:
     assert str(mistakes_text({"mistakes": [{"text": "no", "remedy": "yes"}] * 1000})).count("yes") == MAX_REMARKS
 
 
-async def test_own_questions_get_a_run_beside_that_on_other_tasks(launcher: FakeLauncher) -> None:
-    launcher.replies |= {"tasks new": WRITTEN, "runs new": JobResult({"done": "new", "run": "run-2"})}
+async def test_own_questions_get_a_run_beside_that_on_other_tasks_once_no_command_runs(launcher: FakeLauncher) -> None:
+    new = JobResult({"done": "new", "run": "run-2"})
+    launcher.replies |= {"tasks new": WRITTEN, "tasks preview": TRIED, "runs new": new}
     node = launcher.node
     async with running(launcher, (100, 30), ready=with_new) as (pilot, app):
+        launcher.hold_jobs = True
+        await press(pilot, "y", then=lambda: "the model tries" in text(app, "#job"))
+        launcher.hold_jobs = False
+        preview = launcher.jobs[-1]
+        app.screen.query_one("#manifests", OptionList).focus()
+        await press(pilot, "enter", then=lambda: isinstance(app.screen, Ask))
+        await press(pilot, "enter", then=lambda: "One command at a time" in notices(app))
+        assert node.asked == [] and launcher.changes == []
+        preview.go.set()
+        await until(pilot, lambda: "right answers: 25%" in screen(app))
         await press(pilot, "u", then=lambda: isinstance(app.screen, Ask))
         await press(pilot, "escape", then=lambda: isinstance(app.screen, TasksView))
         assert node.asked == [] and launcher.changes == []
@@ -170,50 +181,13 @@ async def test_own_questions_get_a_run_beside_that_on_other_tasks(launcher: Fake
         assert launcher.changes == [("manifest", "/q/manifest.toml")]
 
 
-async def test_a_head_start_belongs_to_its_tasks_as_rounds_do(
+async def test_a_fresh_home_trains_on_a_file_or_a_listed_manifest_and_in_another_swarm_alone(
     fresh: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcome = fresh.outcome()
     run = replace(outcome.report.run, manifest=MANIFEST_DIGEST)
-    monkeypatch.setattr(fresh, "outcome", lambda: replace(outcome, report=replace(outcome.report, run=run)))
     listed = [{**row, "digest": MANIFEST_DIGEST if row["used"] else ""} for row in MANIFESTS]
     fresh.replies |= {"tasks new": WRITTEN, "tasks list": JobResult({"manifests": listed})}
-    async with running(fresh, ready=with_new) as (pilot, app):
-        await press(pilot, "u", then=lambda: "Train on these in a new run?" in screen(app))
-        await press(pilot, "escape", then=lambda: isinstance(app.screen, TasksView))
-        assert fresh.changes == []
-        app.screen.query_one("#manifests", OptionList).focus()
-        await press(pilot, "enter", then=lambda: fresh.changes == [("manifest", "starter")])
-
-
-async def test_nothing_begins_unsaid_while_a_command_runs(launcher: FakeLauncher) -> None:
-    launcher.replies |= {"tasks new": WRITTEN, "tasks preview": TRIED}
-    async with running(launcher, (100, 30), ready=with_new) as (pilot, app):
-        launcher.hold_jobs = True
-        await press(pilot, "y", then=lambda: "the model tries" in text(app, "#job"))
-        launcher.hold_jobs = False
-        preview = launcher.jobs[-1]
-        app.screen.query_one("#manifests", OptionList).focus()
-        await press(pilot, "enter", then=lambda: isinstance(app.screen, Ask))
-        await press(pilot, "enter", then=lambda: "One command at a time" in notices(app))
-        assert launcher.node.asked == [] and launcher.changes == []
-        preview.go.set()
-
-
-async def test_a_member_of_a_swarm_trains_on_other_questions_alone_if_he_agrees(fresh: FakeLauncher) -> None:
-    fresh.replies["tasks new"] = WRITTEN
-    fresh.joined = "a friend's \x1b[31m"
-    async with running(fresh, ready=with_new) as (pilot, app):
-        await pilot.press("u")
-        await until(pilot, lambda: isinstance(app.screen, Ask) and "swarm a friend's \\x1b[31m" in screen(app))
-        await press(pilot, "escape", "u", then=lambda: isinstance(app.screen, Ask))
-        assert fresh.changes == []
-        await pilot.press("enter")
-        await until(pilot, lambda: fresh.changes == [("network", "solo"), ("manifest", "/q/manifest.toml")])
-
-
-async def test_a_fresh_home_trains_on_the_file_or_on_a_listed_manifest(fresh: FakeLauncher) -> None:
-    fresh.replies["tasks new"] = WRITTEN
     async with running(fresh, (100, 30), ready=with_new) as (pilot, app):
         await press(pilot, "u", then=lambda: fresh.changes == [("manifest", "/q/manifest.toml")])
         manifests = app.screen.query_one("#manifests", OptionList)
@@ -221,6 +195,20 @@ async def test_a_fresh_home_trains_on_the_file_or_on_a_listed_manifest(fresh: Fa
         manifests.highlighted = 0
         manifests.focus()
         await press(pilot, "enter", then=lambda: fresh.changes[-1] == ("manifest", "arithmetic"))
+        fresh.joined = "a friend's \x1b[31m"
+        await pilot.press("u")
+        await until(pilot, lambda: isinstance(app.screen, Ask) and "swarm a friend's \\x1b[31m" in screen(app))
+        await press(pilot, "escape", "u", then=lambda: isinstance(app.screen, Ask))
+        assert len(fresh.changes) == 2
+        await pilot.press("enter")
+        await until(pilot, lambda: fresh.changes[2:] == [("network", "solo"), ("manifest", "/q/manifest.toml")])
+        # A head start belongs to its tasks, as rounds do.
+        monkeypatch.setattr(fresh, "outcome", lambda: replace(outcome, report=replace(outcome.report, run=run)))
+        await press(pilot, "u", then=lambda: "Train on these in a new run?" in screen(app))
+        await press(pilot, "escape", then=lambda: isinstance(app.screen, TasksView))
+        assert len(fresh.changes) == 4
+        manifests.focus()
+        await press(pilot, "enter", then=lambda: fresh.changes[4:] == [("manifest", "starter")])
 
 
 JSON = st.recursive(
@@ -300,14 +288,11 @@ def test_a_file_whose_line_ends_would_change_is_not_edited(tmp_path: Path, conte
         EditQuestions(file)
 
 
-@pytest.mark.parametrize(("name", "content"), [
-    ("manifest.toml", '# mine\nname = "mine"\n\n[[tasks]]\n'), ("q.csv", "question;answer\r\n2 + 3?;5\r\n"),
-])  # fmt: skip
 async def test_what_is_no_list_of_json_lines_is_edited_as_it_is(
-    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, content: str
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    file = tmp_path / name
-    file.write_bytes(content.encode())
+    file, content = tmp_path / "q.csv", b"question;answer\r\n2 + 3?;5\r\n"
+    file.write_bytes(content)
     launcher.replies["tasks check"] = CHECKED
     for variable in ("VISUAL", "EDITOR"):
         monkeypatch.setenv(variable, " ")
@@ -315,9 +300,9 @@ async def test_what_is_no_list_of_json_lines_is_edited_as_it_is(
         await with_file(pilot, app, path=str(file))
         await until(pilot, lambda: "no mistakes" in screen(app))
         await pilot.press("e")
-        await until(pilot, lambda: isinstance(app.screen, EditQuestions) and content.split()[0] in screen(app))
+        await until(pilot, lambda: isinstance(app.screen, EditQuestions) and "question;answer" in screen(app))
         await press(pilot, "ctrl+s", then=lambda: isinstance(app.screen, TasksView))
-        assert file.read_bytes() == content.encode()
+        assert file.read_bytes() == content
 
 
 async def test_the_users_editor_is_split_into_words(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:
