@@ -42,7 +42,7 @@ def test_an_input_that_takes_too_much_memory_or_time_is_a_fault() -> None:
 
     measure(Target(keep, list, 1, 128 * KIB, 0), b"")
     measure(Target(keep, list, 1, 0, 128 * KIB), b"1")
-    measure(Target(work, list, 1, KIB, 0), b"")
+    measure(Target(work, list, 1, 16 * KIB, 0), b"")
     with pytest.raises(BoundError, match="allocated"):
         measure(Target(keep, list, 1, 32 * KIB, 128 * KIB), b"")
     with pytest.raises(BoundError, match="take"):

@@ -10,9 +10,8 @@ import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 
 from sapo_edge.cli.workspace import open_workspace
@@ -22,6 +21,10 @@ from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
 from tests.cli.api.conftest import SECONDS, Api, Serving
 from tests.cli.api.test_server import FORMAT
+
+if TYPE_CHECKING:
+    # Its types alone take a second to load, in each process that runs tests.
+    import openai
 
 QUESTION = "What is 3 + 4?"
 CHAT = (Message("user", QUESTION),)
@@ -130,15 +133,19 @@ def test_a_run_of_another_model_is_left_out_and_told_and_one_without_its_manifes
     assert api.chat("first").error["code"] == "model_not_found"
 
 
-MESSAGES: list[openai.types.chat.ChatCompletionMessageParam] = [{"role": "user", "content": "What is 3 + 4?"}]
+MESSAGES: list[openai.types.chat.ChatCompletionMessageParam] = [{"role": "user", "content": QUESTION}]
 
 
 @pytest.fixture
 def client(api: Api) -> openai.OpenAI:
+    import openai
+
     return openai.OpenAI(base_url=api.url, api_key=api.token, max_retries=0, timeout=SECONDS)
 
 
 def test_openais_client_lists_asks_streams_and_knows_the_errors(api: Api, client: openai.OpenAI) -> None:
+    import openai
+
     assert [model.id for model in client.models.list()] == ["tiny", "first", "first-chat", "first-base"]
     whole = client.chat.completions.create(model="first", messages=MESSAGES, max_completion_tokens=16)
     text = whole.choices[0].message.content
