@@ -14,7 +14,6 @@ from libp2p.peer.id import ID
 from libp2p.pubsub.gossipsub import PROTOCOL_ID, PROTOCOL_ID_V11
 from libp2p.pubsub.pb import rpc_pb2
 
-from sapo_edge.swarm.host import gossip
 from sapo_edge.swarm.host import host as host_module
 from sapo_edge.swarm.host.gossip import MAX_MESH, MIN_DIALLED
 from tests.defences.defence import fails_without
@@ -35,7 +34,6 @@ from tests.swarm.loop import in_trio
 
 BEAT = 0.1
 """Seconds between two heartbeats, of which a node has one a second."""
-SMALL_MESH = 8
 PATIENCE = 30.0
 """Seconds to wait for what takes a moment on an idle machine."""
 SOURCE: ContextVar[str] = ContextVar("source", default="127.0.0.1")
@@ -47,10 +45,9 @@ class Lab:
 
     def __init__(self, victim: Hardened, stack: contextlib.AsyncExitStack) -> None:
         self.victim, self._stack = victim, stack
-        self._protocols: dict[ID, str] = {}
         self._streams: dict[ID, Any] = {}
 
-    async def arrive(self, sources: list[str]) -> list[ID]:
+    async def arrive(self, sources: list[str], protocol: str = PROTOCOL_ID_V11) -> list[ID]:
         """Peers that dial the host, from these IP addresses."""
 
         # On a busy machine more handshakes at once would take longer than each may.
@@ -60,9 +57,9 @@ class Lab:
             SOURCE.set(source)
             async with limit:
                 await dial(host, self.victim.address)
-                await self._subscribe(host)
+                await self._subscribe(host, protocol)
 
-        hosts = [await self._start() for _ in sources]
+        hosts = [await self._start(protocol) for _ in sources]
         async with trio.open_nursery() as nursery:
             for host, source in zip(hosts, sources, strict=True):
                 nursery.start_soon(one, host, source)
@@ -71,23 +68,20 @@ class Lab:
         return peers
 
     async def dial(self, count: int) -> list[ID]:
-        hosts = [await self._start() for _ in range(count)]
+        hosts = [await self._start(PROTOCOL_ID_V11) for _ in range(count)]
         for host in hosts:
             await dial(self.victim.host, address_of(host))
-            await self._subscribe(host)
+            await self._subscribe(host, PROTOCOL_ID_V11)
         return [host.get_id() for host in hosts]
 
-    async def _start(self) -> IHost:
-        """A host; every second one speaks the earlier version of GossipSub."""
+    async def _start(self, protocol: str) -> IHost:
         host = bare_host()
-        protocol = (PROTOCOL_ID_V11, PROTOCOL_ID)[len(self._protocols) % 2]
-        self._protocols[host.get_id()] = protocol
         host.set_stream_handler(protocol, read_all)
         await self._stack.enter_async_context(host.run([LOOPBACK]))
         return host
 
-    async def _subscribe(self, host: IHost) -> None:
-        stream = await host.new_stream(self.victim.peer_id, [self._protocols[host.get_id()]])
+    async def _subscribe(self, host: IHost, protocol: str) -> None:
+        stream = await host.new_stream(self.victim.peer_id, [protocol])
         subscription = rpc_pb2.RPC.SubOpts(subscribe=True, topicid=TOPIC)
         await stream.write(frame(rpc_pb2.RPC(subscriptions=[subscription])))
         self._streams[host.get_id()] = stream
@@ -103,15 +97,13 @@ class Lab:
 
 
 @contextlib.asynccontextmanager
-async def make_lab(monkeypatch: pytest.MonkeyPatch, most: int = MAX_MESH) -> AsyncIterator[Lab]:
-    """A lab whose host has at most so many neighbours in its mesh, besides those that it dialled."""
+async def make_lab(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
     connect = trio.open_tcp_stream
 
     async def open_tcp_stream(host: str, port: int, **options: Any) -> trio.SocketStream:
         return await connect(host, port, **{"local_address": SOURCE.get(), **options})
 
     monkeypatch.setattr(trio, "open_tcp_stream", open_tcp_stream)
-    monkeypatch.setattr(gossip, "MAX_MESH", most)
     # All of 127.0.0.0/8 is one network otherwise.
     monkeypatch.setattr(host_module, "neighbourhood", lambda ip: ip.rsplit(".", 1)[0])
     async with hardened() as victim, contextlib.AsyncExitStack() as stack:
@@ -123,10 +115,11 @@ async def make_lab(monkeypatch: pytest.MonkeyPatch, most: int = MAX_MESH) -> Asy
 
 @fails_without("swarm/host/gossip.py", "sender_peer_id not in mesh and len(mesh) >= MAX_MESH", "False")
 @fails_without("swarm/host/gossip.py", "def _perform_opportunistic_grafting(", "def _perform_nothing(")
+@pytest.mark.parametrize("protocol", [PROTOCOL_ID_V11, PROTOCOL_ID])
 @in_trio()
-async def test_grafts_do_not_multiply_what_is_forwarded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_grafts_do_not_multiply_what_is_forwarded(protocol: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with make_lab(monkeypatch) as lab:
-        peers = await lab.arrive([f"127.0.{number}.9" for number in range(MAX_MESH + 8)])
+        peers = await lab.arrive([f"127.0.{number}.9" for number in range(MAX_MESH + 8)], protocol)
         await trio.sleep(MAX_MESH * BEAT)
         assert len(lab.mesh) <= MAX_MESH, "the node itself grafts no more"
         await lab.graft(peers)
@@ -146,21 +139,21 @@ async def test_grafts_do_not_multiply_what_is_forwarded(monkeypatch: pytest.Monk
 @fails_without("swarm/host/gossip.py", "random.choice(most) if len(most) > len(own) + 1 else ")
 @in_trio()
 async def test_one_machine_makes_room_in_a_full_mesh_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with make_lab(monkeypatch, SMALL_MESH) as lab:
-        await lab.graft(await lab.arrive(["127.9.9.9"] * SMALL_MESH))
-        assert await until(lambda: len(lab.mesh) == SMALL_MESH, PATIENCE)
-        honest = await lab.arrive([f"127.8.{number}.8" for number in range(4)])
+    async with make_lab(monkeypatch) as lab:
+        await lab.graft(await lab.arrive(["127.9.9.9"] * MAX_MESH))
+        assert await until(lambda: len(lab.mesh) == MAX_MESH, PATIENCE)
+        honest = await lab.arrive([f"127.8.{number}.8" for number in range(10)])
         await lab.graft(honest)
         assert await until(lambda: set(honest) < lab.mesh, 10)
-        assert len(lab.mesh) == SMALL_MESH
+        assert len(lab.mesh) == MAX_MESH
 
 
 @fails_without("swarm/host/gossip.py", "missing = MIN_DIALLED - sum(map(self._is_dialled, mesh))", "missing = 0")
 @in_trio()
 async def test_a_crowd_in_the_mesh_keeps_out_no_peers_that_this_node_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with make_lab(monkeypatch, SMALL_MESH) as lab:
-        await lab.graft(await lab.arrive([f"127.9.{number}.9" for number in range(SMALL_MESH)]))
-        assert await until(lambda: len(lab.mesh) == SMALL_MESH, PATIENCE)
+    async with make_lab(monkeypatch) as lab:
+        await lab.graft(await lab.arrive([f"127.9.{number}.9" for number in range(MAX_MESH)]))
+        assert await until(lambda: len(lab.mesh) == MAX_MESH, PATIENCE)
         dialled = set(await lab.dial(MIN_DIALLED + 3))
         assert await until(lambda: len(lab.mesh & dialled) >= MIN_DIALLED, 10)
         await trio.sleep(10 * BEAT)
