@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from sapo_edge.errors import BackendError, CheckpointError, ModelError
+from sapo_edge.errors import CheckpointError, ModelError
 from sapo_edge.policy import LoraSettings, Policy, TrainingGroup, UpdateSettings
 from tests.contract.conftest import Backend, MakePolicy
-from tests.contract.formula import distance
-from tests.contract.training import PROMPT, STRONG, assert_identical, assert_same_up_to_noise, edit, own_group, saved
-from tests.models import RANK, SHAPES, Models, make_tensors, opening, question, write_model
+from tests.contract.training import PROMPT, STRONG, assert_identical, edit, own_group, saved
+from tests.models import RANK, SHAPES, make_tensors, question, write_model
 
 ADAPTER = "adapter_model.safetensors"
 OPTIMIZER = "optimizer.safetensors"
@@ -55,43 +54,6 @@ def test_training_resumes_bit_for_bit(make_policy: MakePolicy, tmp_path: Path) -
     assert straight.generate([PROMPT], 4, 12, 1.0, seed=1) == resumed.generate([PROMPT], 4, 12, 1.0, seed=1)
 
 
-def test_another_backend_continues_from_what_one_has_saved(
-    backend: Backend, make_policy: MakePolicy, models: Models, tmp_path: Path
-) -> None:
-    """From llama.cpp and torch, which every installation has, and back; adapter and optimizer move bit for bit."""
-    from sapo_edge.backends.llama.policy import LlamaCppPolicy
-
-    second, settings = make_policy(lora=OTHER), UpdateSettings(learning_rate=1e-3, warmup=1)
-    with closing(LlamaCppPolicy(opening(models["llama-gqa"], tmp_path, lora=RANK))) as first:
-        groups = training_set(first)
-        for _ in range(3):
-            first.update(groups, settings)
-        moved = saved(first, tmp_path / "moved")
-        second.load(tmp_path / "moved")
-        assert_identical(moved, saved(second, tmp_path / "arrived"))
-        assert first.model_digest == second.model_digest
-        statistics = [policy.update(groups, settings) for policy in (first, second)]
-        stayed, went = saved(first, tmp_path / "stayed"), saved(second, tmp_path / "went")
-        assert statistics[0].gradient_norm == pytest.approx(statistics[1].gradient_norm, rel=1e-3)
-        moments = [{name: array for name, array in each.items() if "optimizer" in name} for each in (went, stayed)]
-        assert distance(*moments) < 1e-3
-        # The steps are compared loosely: Adam divides a gradient by its own size, so the smallest ones become noise.
-        adapter = [name for name in moved if name.startswith("adapter")]
-        assert distance(*({name: after[name] - moved[name] for name in adapter} for after in (went, stayed))) < 0.02
-        if backend.name == "torch":
-            assert_identical(stayed, went)
-        for _ in range(3):
-            second.update(groups, STRONG)
-        trained = saved(second, tmp_path / "trained")
-        first.load(tmp_path / "trained")
-        assert_identical(trained, saved(first, tmp_path / "loaded"))
-        answers = first.generate([PROMPT], 8, 16, 1.0, seed=1)
-        assert_same_up_to_noise(answers, second.generate([PROMPT], 8, 16, 1.0, seed=1))
-        # Without the adapter the answers differ by more than noise.
-        with pytest.raises(AssertionError):
-            assert_same_up_to_noise(answers, first.generate([PROMPT], 8, 16, 1.0, seed=1, use_adapter=False))
-
-
 def test_a_policy_saved_before_its_first_update_loads(make_policy: MakePolicy, tmp_path: Path) -> None:
     first = saved(make_policy(), tmp_path / "first")
     policy = make_policy(lora=OTHER)
@@ -100,25 +62,28 @@ def test_a_policy_saved_before_its_first_update_loads(make_policy: MakePolicy, t
     assert_identical(first, saved(policy, tmp_path / "second"))
 
 
-def test_the_saved_adapter_is_pefts_and_loads_without_an_optimizer_also_to_sample_only(
-    make_policy: MakePolicy, checkpoint: Path
-) -> None:
+def test_the_saved_adapter_is_pefts(checkpoint: Path) -> None:
     config = json.loads((checkpoint / "adapter_config.json").read_text())
     assert (config["peft_type"], config["r"], config["lora_alpha"]) == ("LORA", RANK.rank, RANK.alpha)
     names = load_file(checkpoint / ADAPTER)
     assert "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" in names and len(names) == 2 * 2 * 7
+
+
+def test_an_adapter_without_an_optimizer_loads(make_policy: MakePolicy, checkpoint: Path) -> None:
     (checkpoint / OPTIMIZER).unlink()
+    policy = make_policy()
+    policy.load(checkpoint)
+    statistics = policy.update(training_set(policy), UpdateSettings(learning_rate=1e-3, warmup=4))
+    assert statistics.learning_rate == pytest.approx(2.5e-4)
+
+
+def test_a_policy_that_only_samples_loads_an_adapter(make_policy: MakePolicy, checkpoint: Path) -> None:
     trained, sampler = make_policy(), make_policy(trainable=False)
     base = sampler.generate([PROMPT], 4, 12, 1.0, seed=1)
     for policy in (trained, sampler):
         policy.load(checkpoint)
     adapted = sampler.generate([PROMPT], 4, 12, 1.0, seed=1)
     assert adapted == trained.generate([PROMPT], 4, 12, 1.0, seed=1) != base
-    statistics = trained.update(training_set(trained), UpdateSettings(learning_rate=1e-3, warmup=4))
-    assert statistics.learning_rate == pytest.approx(2.5e-4)
-    for learn in (lambda: sampler.update([], UpdateSettings()), lambda: sampler.save(checkpoint)):
-        with pytest.raises(BackendError):
-            learn()
 
 
 def truncate(path: Path) -> None:
@@ -159,9 +124,7 @@ OPTIMIZER_DAMAGE: Damage = {
 }
 
 
-def test_damage_and_adapters_of_another_kind_are_refused_and_change_nothing(
-    make_policy: MakePolicy, checkpoint: Path, tmp_path: Path
-) -> None:
+def test_damage_is_refused_and_changes_nothing(make_policy: MakePolicy, checkpoint: Path, tmp_path: Path) -> None:
     trained, sampler = make_policy(), make_policy(trainable=False)
     trained.update(training_set(trained), STRONG)
     before = saved(trained, tmp_path / "before")
@@ -171,19 +134,23 @@ def test_damage_and_adapters_of_another_kind_are_refused_and_change_nothing(
         for policy in (trained, sampler) if name in ADAPTER_DAMAGE else (trained,):
             with pytest.raises(CheckpointError, match=r"; ."):
                 policy.load(damaged)
-    assert_identical(before, saved(trained, tmp_path / "after"))
-    for policy, expected in answers.items():
-        assert policy.generate([PROMPT], 4, 8, 1.0, seed=1) == expected
-    others: tuple[dict[str, Any], ...] = (
-        {"lora": LoraSettings(rank=8, alpha=8.0)}, {"lora": LoraSettings(rank=4, alpha=16.0)},
-        {"model": "qwen3"}, {"model": "qwen3", "trainable": False},
-    )  # fmt: skip
-    for other in others:
-        with pytest.raises(CheckpointError):
-            make_policy(**other).load(checkpoint)
+            assert policy.generate([PROMPT], 4, 8, 1.0, seed=1) == answers[policy], name
+        assert_identical(before, saved(trained, tmp_path / f"after {name}"))
 
 
-def test_a_model_without_probabilities_answers_nothing(backend: Backend, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [{"lora": LoraSettings(rank=8, alpha=8.0)}, {"lora": LoraSettings(rank=4, alpha=16.0)},
+     {"model": "qwen3"}, {"model": "qwen3", "trainable": False}],
+    ids=["rank", "scale", "model", "model, sampling only"],
+)  # fmt: skip
+def test_an_adapter_of_another_kind_is_refused(make_policy: MakePolicy, checkpoint: Path, other: Any) -> None:
+    with pytest.raises(CheckpointError):
+        make_policy(**other).load(checkpoint)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_model_without_probabilities_answers_nothing(backend: Backend, tmp_path: Path, temperature: float) -> None:
     path = write_model(tmp_path / "model.gguf", SHAPES["llama-gqa"])
     norm = make_tensors(SHAPES["llama-gqa"])["output_norm.weight"]
     whole = norm.tobytes()
@@ -191,6 +158,6 @@ def test_a_model_without_probabilities_answers_nothing(backend: Backend, tmp_pat
     assert path.read_bytes().count(whole) == 1
     path.write_bytes(path.read_bytes().replace(whole, norm.tobytes()))
     with closing(backend.make(path, tmp_path, RANK, False)) as policy:
-        for temperature in (0.0, 1.0):
-            with pytest.raises(ModelError, match=r"not numbers.*; .*sapo rollback"):
-                policy.generate([question("hi")], 2, 4, temperature, 0)
+        with pytest.raises(ModelError, match="not numbers") as caught:
+            policy.generate([question("hi")], 2, 4, temperature, 0)
+        assert "sapo rollback" in caught.value.remedy

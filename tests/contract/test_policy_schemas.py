@@ -35,14 +35,11 @@ def obeys(name: str, degrees: int, rooms: list[str]) -> bool:
     return of_type and len(rooms) <= 2 and all(isinstance(room, str) and len(room) <= 4 for room in rooms)
 
 
-def test_a_hundred_answers_of_a_hundred_obey_their_schema(policy: Policy) -> None:
-    for temperature, answers in ((0.0, 1), (1.0, 20)):
-        samples = flatten(policy.generate(PROMPTS, answers, LIMIT, temperature, 3, stop_text="", schema=SCHEMA))
-        assert len(samples) == 5 * answers
-        assert all(sample.ended and obeys(**json.loads(sample.text)) for sample in samples)
-    # The limit of tokens ends an answer inside of its object.
-    ((sample,),) = policy.generate(PROMPTS[:1], 1, 6, 1.0, 3, stop_text="", schema=SCHEMA)
-    assert not sample.ended and len(sample.token_ids) == 6 and sample.text.startswith("{")
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_hundred_answers_of_a_hundred_obey_their_schema(policy: Policy, temperature: float) -> None:
+    samples = flatten(policy.generate(PROMPTS, 20, LIMIT, temperature, 3, stop_text="", schema=SCHEMA))
+    assert len(samples) == 100
+    assert all(sample.ended and obeys(**json.loads(sample.text)) for sample in samples)
 
 
 def test_an_integer_without_bounds_ends_and_is_one_that_programs_read_exactly(policy: Policy) -> None:
@@ -72,10 +69,15 @@ def test_answers_go_on_where_they_were_left(
     assert texts[0] == whole[4][0].text[: len(texts[0])] and len(texts[0].encode()) >= 20
 
 
-def test_a_schema_that_nothing_obeys_is_refused(policy: Policy) -> None:
-    for schema in ("[]", "{", '{"type": "nothing"}', json.dumps({"enum": ["x" * 20_000]})):
-        with pytest.raises(ModelError, match="JSON schema"):
-            policy.generate(PROMPTS[:1], 1, 6, 1.0, 3, schema=schema)
+def test_the_token_limit_ends_an_answer_inside_of_its_object(policy: Policy) -> None:
+    ((sample,),) = policy.generate(PROMPTS[:1], 1, 6, 1.0, 3, stop_text="", schema=SCHEMA)
+    assert not sample.ended and len(sample.token_ids) == 6 and sample.text.startswith("{")
+
+
+@pytest.mark.parametrize("schema", ["[]", "{", '{"type": "nothing"}', json.dumps({"enum": ["x" * 20_000]})])
+def test_a_schema_that_nothing_obeys_is_refused(policy: Policy, schema: str) -> None:
+    with pytest.raises(ModelError, match="JSON schema"):
+        policy.generate(PROMPTS[:1], 1, 6, 1.0, 3, schema=schema)
 
 
 def test_whoever_follows_an_answer_may_end_it_and_the_others_go_on(policy: Policy) -> None:

@@ -30,8 +30,10 @@ def alternating(prompt: Prompt, samples: Sequence[Sample]) -> TrainingGroup:
     return TrainingGroup(prompt, tuple(answers))
 
 
-def own_group(policy: Policy, prompt: Prompt, seed: int = 1, answers: int = 4, tokens: int = 16) -> TrainingGroup:
-    return alternating(prompt, policy.generate([prompt], answers, tokens, 1.0, seed)[0])
+def own_group(
+    policy: Policy, prompt: Prompt, seed: int = 1, answers: int = 4, tokens: int = 16, temperature: float = 1.0
+) -> TrainingGroup:
+    return alternating(prompt, policy.generate([prompt], answers, tokens, temperature, seed)[0])
 
 
 def limit_packs(policy: Policy, tokens: int = 1) -> None:

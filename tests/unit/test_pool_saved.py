@@ -170,7 +170,10 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "half an id": lambda path: written(path, b"x" * 33, b"", b""),
     "half a mark": lambda path: written(path, b"", b"x" * 17, b""),
     "half a used text": lambda path: written(path, b"", b"", b"x" * 25),
+    "text": lambda path: written(path, *EMPTY, "text"),  # type: ignore[arg-type]
+    "a number": lambda path: written(path, 7),  # type: ignore[arg-type]
     "too many": lambda path: written(path, *EMPTY, *[msgpack.packb(GOOD)] * 9),
+    "no list": lambda path: written(path, *EMPTY, msgpack.packb(7)),
     "a map": lambda path: written(path, *EMPTY, msgpack.packb({"a": 1})),
     "too short": lambda path: written(path, *EMPTY, msgpack.packb(GOOD[:-1])),
     "two objects": lambda path: written(path, *EMPTY, msgpack.packb(GOOD) * 2),

@@ -53,7 +53,10 @@ def test_the_first_layer_wins_and_each_value_has_its_source(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("name", "accepted", "rejected", "words"), [
     ("max_temperature", ["0", "40", "120"], ["39", "-5", "121", "hot"], "0, or an integer from 40 to 120"),
-    ("quiet_hours", ["22:00-07:00", "  "], ["22-7", "07:00-07:00"], "hours such as 22:00-07:00, or nothing"),
+    (
+        "quiet_hours", ["22:00-07:00", "9:30 - 17:00", "  "], ["22-7", "22:00-24:00", "07:00-07:00"],
+        "hours such as 22:00-07:00, or nothing",
+    ),
     ("learning_rate", ["3e-4"], ["0", "inf", "-2e-4", "1"], "a number above 0 and at most 0.01"),
     ("on_battery", ["pause", "run"], ["stop"], ""), ("busy", ["0", "1", "90"], ["91", "-1"], ""),
     ("nice", ["0", "19"], ["20", "-1"], ""), ("own", ["1"], ["0", "257", "8.5", "many"], ""),

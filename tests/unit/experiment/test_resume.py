@@ -63,7 +63,7 @@ SOLITARY, MIXED = (
     replace(SETTING, nodes=nodes, models=models, arms=(HALF,), baseline=HALF.name)
     for nodes, models in ((1, ("base",)), (3, ("base", "small")))
 )
-CASES = [*((SETTING, arm, 4) for arm in RESUMABLE), *((SETTING, arm, at) for arm in RESUMABLE[-1:] for at in (1, 7))]
+CASES = [(SETTING, arm, at) for arm in RESUMABLE for at in (1, 4, 7)]
 CASES += [(setting, HALF, 3) for setting in (SOLITARY, MIXED)]
 
 

@@ -408,22 +408,25 @@ def test_progress_is_reported_at_most_ten_times_a_second_and_at_the_end_of_a_ste
     assert len(reports) <= 7 + 7 * 2 and PROGRESS_INTERVAL == 0.1
 
 
-def test_settings_reach_the_policy_and_negative_advantages_of_others_count_as_they_say(machine: Machine) -> None:
+@pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
+def test_settings_reach_the_policy_and_negative_advantages_of_others_count_as_they_say(
+    machine: Machine, weight: float
+) -> None:
     changed: dict[str, Any] = {"learning_rate": 1e-3, "warmup": 7, "decay_after": 9, "temperature": 0.75}
 
     def prepare(node: Node) -> None:
         (task,), _ = machine.source.training_tasks(99, 0, 1)
         assert node.pool.add(offered(task, "peer", 0)) is PoolOutcome.ADDED
-        NodeControl(node, None).change_settings({"external_negatives": 0.25})
+        NodeControl(node, None).change_settings({"external_negatives": weight})
 
     machine.start(replace(SETTINGS, own=2, external=1, rounds=1, **changed), prepare=prepare)
     (settings,) = machine.policy.settings
     assert {name: getattr(settings, name) for name in changed} == changed
-    assert settings.external_rule == ExternalRule(negatives=0.25), "nothing else of the rule is a setting"
+    assert settings.external_rule == ExternalRule(negatives=weight), "nothing else of the rule is a setting"
     (groups,) = machine.policy.updates
     (external,) = [group for group in groups if group.external]
     negative, positive = sorted(answer.advantage for answer in external.answers)
-    assert positive == ExternalRule().pull and negative == pytest.approx(-0.25, abs=0.01)
+    assert positive == ExternalRule().pull and negative == pytest.approx(-weight, abs=0.01)
     own = [answer.advantage for group in groups if not group.external for answer in group.answers]
     assert min(own) < -0.1, "own answers are unlearned whatever the setting says"
     with Store(machine.paths) as store:

@@ -98,7 +98,7 @@ def test_any_changed_bytes_give_questions_or_an_error_of_ours(tmp_path: Path) ->
     data, draw, outcomes = write(tmp_path / "good.parquet", GOOD).read_bytes(), random.Random(7), set[str]()
     path = tmp_path / "changed.parquet"
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    for number in range(6):
+    for number in range(12):
         changed = bytearray(data)
         # Half of them in the description at the end, which says how much there is of everything.
         places = range(footer, len(data) - 8) if number % 2 else range(4, footer)

@@ -28,13 +28,15 @@ from sapo_edge.errors import BackendError, CheckpointError, ModelError, StateErr
 from sapo_edge.policy import LoraSettings, Message
 from tests import needs
 from tests.contract.training import edit
-from tests.directories import JOINS, dtype_of, reference, write_directory
 from tests.directories import SHAPES as DIRECTORIES
-from tests.models import ROPES, SHAPES, ReferenceModel, kl, write_model
+from tests.directories import dtype_of, reference, write_directory
+from tests.models import ROPES, SHAPES, ModelShape, ReferenceModel, kl, write_model
 from tests.unit.backends.adapter.bridging import TorchSide, llama_logits
 
 IDS = [*b"What is 3 + 4?"]
 LORA = LoraSettings(rank=4, alpha=6.0)
+NEWER = "olmo2", "hunyuan", "ernie4_5", "exaone4"
+"""Shapes whose files transformers does not read."""
 
 
 def peft_adapter(directory: Path, base: Path) -> Path:
@@ -110,7 +112,7 @@ def write_pair(directory: Path, shape: str, quantised: dict[str, str] | None = N
     return base, side, adapter
 
 
-@pytest.mark.parametrize("shape", ["llama-gqa", "qwen3", "granite", "gemma3", "olmo2", "hunyuan"])
+@pytest.mark.parametrize("shape", ["llama-gqa", "qwen3", "granite", "gemma3", *NEWER])
 def test_a_merged_file_is_base_and_adapter_together(tmp_path: Path, shape: str) -> None:
     base, side, adapter = write_pair(tmp_path, shape)
     expected = side.logits(IDS, adapter=True)
@@ -130,14 +132,16 @@ def test_a_merged_file_is_base_and_adapter_together(tmp_path: Path, shape: str) 
         assert kl(expected, ReferenceModel(merged, SHAPES[shape]).logits(IDS)) < 1e-4
 
 
-def test_a_quantised_base_is_merged_and_the_usual_formats_need_no_llama_cpp(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_quantised_base_keeps_what_is_not_adapted(tmp_path: Path) -> None:
     base, side, adapter = write_pair(tmp_path, "llama-gqa", {"attn": "Q4_0", "ffn": "Q8_0"})
     path = export(adapter, tmp_path, ExportFormat.MERGED, base)
     assert path.name == "merged-q8_0.gguf"
     with closing(LlamaModel(read_header(path))) as model:
         assert kl(side.logits(IDS, adapter=True), llama_logits(model, IDS)) < 0.01
+
+
+def test_the_usual_formats_need_no_llama_cpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, _, adapter = write_pair(tmp_path, "llama-gqa", {"attn": "Q4_0"})
     monkeypatch.setitem(sys.modules, "llama_cpp", None)
     for form in (Quantisation.Q8_0, Quantisation.F16, Quantisation.BF16):
         path = export(adapter, tmp_path / form, ExportFormat.MERGED, base, quantisation=form)
@@ -191,14 +195,20 @@ def test_the_modelfile_has_the_prompt_of_the_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "half"), [("qwen3", False), ("qwen3", True), *((name, False) for name in ("gemma3", "arcee", *JOINS))]
+    ("shape", "half"),
+    [
+        *((SHAPES["qwen3"], half) for half in (False, True)),
+        *((SHAPES[name], False) for name in ("gemma3", "granite", *NEWER)),
+        *((shape, False) for shape in DIRECTORIES.values()),
+    ],
+    ids=lambda value: f"{value.architecture}-{value.window}" if isinstance(value, ModelShape) else str(value),
 )
-def test_a_merged_directory_is_base_and_adapter_together(tmp_path: Path, name: str, half: bool) -> None:
-    base = write_directory(tmp_path / "base", (DIRECTORIES | SHAPES)[name], half=half)
+def test_a_merged_directory_is_base_and_adapter_together(tmp_path: Path, shape: ModelShape, half: bool) -> None:
+    base = write_directory(tmp_path / "base", shape, half=half)
     adapter = peft_adapter(tmp_path / "adapter", base)
     (old := tmp_path / "out" / "merged").mkdir(parents=True)
-    for file in ("model-00001-of-00002.safetensors", "model.safetensors.index.json"):
-        (old / file).write_text("of a larger model that was merged here before")
+    for name in ("model-00001-of-00002.safetensors", "model.safetensors.index.json"):
+        (old / name).write_text("of a larger model that was merged here before")
     path = export(adapter, tmp_path / "out", ExportFormat.MERGED, base)
     assert path == old and [file.name for file in path.glob("*.safetensors*")] == ["model.safetensors"]
     expected = reference(base).logits(IDS, adapter)
@@ -210,7 +220,7 @@ def test_a_merged_directory_is_base_and_adapter_together(tmp_path: Path, name: s
 
 
 @needs.MLX
-@pytest.mark.parametrize("shape", ["llama-3.2", "granite", "gemma3"])
+@pytest.mark.parametrize("shape", ["llama-3.2", "llama-gqa", "qwen2", "smollm3", "granite", "gemma3", *NEWER])
 def test_plain_mlx_lm_reads_a_merged_directory_as_transformers_does(tmp_path: Path, shape: str) -> None:
     from sapo_edge.backends.apple.runtime import require_mlx
 

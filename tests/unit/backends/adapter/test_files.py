@@ -22,6 +22,11 @@ from tests.contract.training import STRONG, own_group
 from tests.models import Models, opening, question
 
 
+def test_rank_and_alpha_are_read(tmp_path: Path) -> None:
+    (tmp_path / CONFIG_FILE).write_text('{"peft_type": "LORA", "r": 8, "lora_alpha": 16, "alpha_pattern": {}}')
+    assert read_alpha(tmp_path) == (8, 16.0)
+
+
 @pytest.mark.parametrize(
     "text",
     [

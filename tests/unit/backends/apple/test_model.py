@@ -24,7 +24,7 @@ from sapo_edge.errors import ModelError
 from tests import needs
 from tests.contract.training import PROMPT, assert_as_reference
 from tests.directories import change_config, write_directory
-from tests.models import RANK, ROPES, SHAPES, ReferenceModel, opening, write_model
+from tests.models import RANK, ROPES, SHAPES, ModelShape, ReferenceModel, opening, write_model
 
 pytestmark = needs.MLX
 
@@ -37,7 +37,23 @@ def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("quantised") / "quantised.gguf", SHAPES["llama-gqa"], FORMS)
 
 
-def test_weights_stay_quantised_where_mlx_has_their_format(quantised: Path) -> None:
+def matrices(model: Any) -> dict[str, np.ndarray]:
+    """Every weight of a model as float32."""
+    import mlx.core as mx
+    import mlx.nn as nn
+
+    arrays = {}
+    for path, module in model.named_modules():
+        values = module.get("weight")
+        if isinstance(module, nn.QuantizedLinear | nn.QuantizedEmbedding):
+            values = mx.dequantize(values, module.scales, module.biases, module.group_size, module.bits)
+        if values is not None:
+            assert values.dtype == mx.float32
+            arrays[path] = np.array(values)
+    return arrays
+
+
+def test_quantised_weights_have_the_numbers_of_the_file(quantised: Path) -> None:
     require_mlx()
     import mlx.nn as nn
     from mlx.utils import tree_flatten
@@ -54,6 +70,10 @@ def test_weights_stay_quantised_where_mlx_has_their_format(quantised: Path) -> N
     assert kinds["model.embed_tokens"] is nn.QuantizedEmbedding
     assert kinds["model.layers.0.mlp.up_proj"] is nn.Linear
     assert not any("Quantized" in type(module).__name__ for _, module in plain.named_modules())
+    first, second = matrices(kept), matrices(plain)
+    assert first.keys() == second.keys()
+    for path, values in first.items():
+        np.testing.assert_array_equal(values, second[path])
 
 
 @pytest.mark.parametrize("form", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"])
@@ -83,14 +103,22 @@ def test_a_quantised_model_is_sampled_and_trained(quantised: Path, tmp_path: Pat
         assert_as_reference(policy, ReferenceModel(quantised), tmp_path / "adapter")
 
 
-def test_a_file_whose_tensors_do_not_fit_its_architecture_is_an_error(tmp_path: Path) -> None:
-    path = write_model(tmp_path / "model.gguf", SHAPES["qwen2"])
-    # mlx-lm's llama has no biases.
-    path.write_bytes(path.read_bytes().replace(b"qwen2", b"llama"))
-    with pytest.raises(ModelError, match=r"has a blk\.0\.attn_k\.bias.*; ."):
+@pytest.mark.parametrize(
+    ("shape", "old", "new", "what"),
+    [
+        (SHAPES["llama-gqa"], b"blk.1.attn_norm", b"blk.7.attn_norm", "has no blk.1.attn_norm.weight"),
+        # mlx-lm's llama has no biases.
+        (SHAPES["qwen2"], b"qwen2", b"llama", "has a blk.0.attn_k.bias"),
+        (replace(SHAPES["qwen2"], head_dim=32), b"", b"", "heads of a width"),
+    ],
+)
+def test_a_file_whose_tensors_do_not_fit_its_architecture_is_an_error(
+    tmp_path: Path, shape: ModelShape, old: bytes, new: bytes, what: str
+) -> None:
+    path = write_model(tmp_path / "model.gguf", shape)
+    path.write_bytes(path.read_bytes().replace(old, new))
+    with pytest.raises(ModelError, match=f"{what}.*; ."):
         MlxPolicy(opening(path))
-    with pytest.raises(ModelError, match=r"heads of a width.*; ."):
-        MlxPolicy(opening(write_model(tmp_path / "wide.gguf", replace(SHAPES["qwen2"], head_dim=32))))
 
 
 def test_a_model_whose_positions_are_scaled_samples_in_another_thread(tmp_path: Path) -> None:

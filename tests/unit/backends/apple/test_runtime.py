@@ -19,9 +19,12 @@ def test_it_loads_no_torch_keeps_the_limit_of_open_files_and_leaves_transformers
     limit = "import resource\nprint(resource.getrlimit(resource.RLIMIT_NOFILE))\n"
     loaded = "print([name for name in ('torch', 'transformers', 'peft') if name in sys.modules])\n"
     library = "print(('OpenBLAS' in processor()) == (openblas() is not None))\n"
-    later = "from transformers import utils\nprint(utils.is_torch_available())"
-    before, *after = python(limit + REQUIRE + limit + loaded + library + later).splitlines()
-    assert after == [before, "[]", "True", "True"]
+    program = "import torch, transformers\nfrom transformers import AutoModelForCausalLM, LlamaConfig\n"
+    program += "config = LlamaConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8,"
+    program += " vocab_size=8)\nmodel = AutoModelForCausalLM.from_config(config)\n"
+    program += "print(tuple(model(torch.tensor([[1, 2]])).logits.shape))"
+    before, *after = python(limit + REQUIRE + limit + loaded + library + program).splitlines()
+    assert after == [before, "[]", "True", "(1, 2, 8)"]
 
 
 def test_a_broken_torch_does_not_matter_to_a_directory_with_its_tokenizer(directory: Path, tmp_path: Path) -> None:

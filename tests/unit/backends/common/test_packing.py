@@ -52,18 +52,21 @@ def encoded_groups(draw: st.DrawFn) -> list[EncodedGroup]:
     return draw(st.lists(st.builds(EncodedGroup, prompts, answers), min_size=1, max_size=5))
 
 
-@given(encoded_groups(), st.sampled_from([1.0, 2.0, math.inf]), st.integers(1, 6))
-def test_a_window_hides_what_is_further_back_and_joined_segments_show_each_token_the_same(
-    groups: list[EncodedGroup], waste: float, window: int
-) -> None:
+@given(encoded_groups(), st.integers(1, 6))
+def test_a_window_hides_what_is_further_back(groups: list[EncodedGroup], window: int) -> None:
     layout = pack(groups)
-    seen, masks = seen_by_each(layout), packing.within_window(layout, window)
+    masks = packing.within_window(layout, window)
     segments = tuple(replace(segment, visible=mask) for segment, mask in zip(layout.segments, masks, strict=True))
-    expected = seen & (layout.positions[:, None] - layout.positions < window)
+    expected = seen_by_each(layout) & (layout.positions[:, None] - layout.positions < window)
     np.testing.assert_array_equal(seen_by_each(replace(layout, segments=segments)), expected)
     assert all(mask.any(axis=-1).all() for mask in masks)
+
+
+@given(encoded_groups(), st.sampled_from([1.0, 2.0, math.inf]), st.integers(1, 6))
+def test_joined_segments_show_each_token_the_same(groups: list[EncodedGroup], waste: float, window: int) -> None:
+    layout = pack(groups)
     joined = packing.in_few_segments(layout, waste)
-    np.testing.assert_array_equal(seen_by_each(joined), seen)
+    np.testing.assert_array_equal(seen_by_each(joined), seen_by_each(layout))
     pairs = sum(segment.visible.size for segment in layout.segments)
     assert sum(segment.visible.size for segment in joined.segments) <= waste * pairs
     assert len(joined.segments) == 1 if waste == math.inf else len(joined.segments) <= len(layout.segments)
@@ -88,14 +91,19 @@ def test_each_answer_is_computed_as_if_alone(groups: list[EncodedGroup]) -> None
         assert layout.advantages[row] == answer.advantage
         sampler = layout.sampler_logprobs[row]
         assert np.isnan(sampler) if answer.logprobs is None else sampler == answer.logprobs[k]
-    # Every token sees itself and a chain of ancestors.
-    for index, sight in enumerate(mask):
-        seen = np.flatnonzero(sight)
-        assert sight[index]
+
+
+@given(encoded_groups())
+def test_every_token_sees_itself_and_a_chain_of_ancestors(groups: list[EncodedGroup]) -> None:
+    layout = pack(groups)
+    mask = seen_by_each(layout)
+    for index, row in enumerate(mask):
+        seen = np.flatnonzero(row)
+        assert row[index]
         assert sorted(layout.positions[seen].tolist()) == list(range(layout.positions[index] + 1))
         # Whatever an ancestor sees, its descendant sees as well.
         for ancestor in seen:
-            assert not (mask[ancestor] & ~sight).any()
+            assert not (mask[ancestor] & ~row).any()
 
 
 def test_what_some_prompts_share_is_laid_out_once() -> None:
@@ -121,9 +129,9 @@ def test_packs_keep_order_and_size(groups: list[EncodedGroup], limit: int) -> No
         assert len(pack([*part, following[0]]).token_ids) > limit
 
 
-answer_lists = st.lists(encoded_answers(), min_size=1, max_size=4).map(tuple)
+answer_lists = st.lists(encoded_answers(), min_size=1, max_size=6).map(tuple)
 either = st.builds(EncodedGroup, st.just((1, 2)), answer_lists, external=st.booleans())
-group_lists = st.lists(either, min_size=1, max_size=5)
+group_lists = st.lists(either, min_size=1, max_size=8)
 
 
 @given(groups=group_lists)

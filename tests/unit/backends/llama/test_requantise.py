@@ -81,6 +81,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "derived file truncated": lambda d: (d / "bf16.gguf").write_bytes((d / "bf16.gguf").read_bytes()[:-1000]),
     "derived file gone": lambda d: (d / "bf16.gguf").unlink(),
     "record gone": lambda d: (d / "choice.json").unlink(),
+    "record of another machine": lambda d: rewrite(d / "choice.json", machine="another"),
     "record of an unknown format": lambda d: rewrite(d / "choice.json", format="q2_k"),
     "record of a path": lambda d: rewrite(d / "choice.json", format="../bf16"),
     "record of fewer formats": lambda d: rewrite(d / "choice.json", tried=["original", "bf16"]),
@@ -171,13 +172,13 @@ def test_a_process_with_another_choice_takes_nothing_away(choose: Choose, monkey
     assert choice.format == "bf16" and read_header(choice.path).tensors["blk.0.attn_q.weight"].type == 30
 
 
-def test_formats_that_fail_and_a_cache_that_can_not_be_written_leave_the_original(
-    choose: Choose, header: GgufHeader, tmp_path: Path, narration: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_format_that_fails_is_left_out(choose: Choose, narration: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "write_gguf", Mock(side_effect=NotImplementedError("no such format")))
     assert choose().format == "original"
     assert sum("can't be converted" in text for text in narration) == 3
-    shutil.rmtree(tmp_path / "sampler")
+
+
+def test_a_cache_that_can_not_be_written_keeps_the_original(choose: Choose, header: GgufHeader, tmp_path: Path) -> None:
     (tmp_path / "sampler").write_text("in the way")
     choice = choose()
     assert choice.path == header.path and "can't be written" in choice.reason

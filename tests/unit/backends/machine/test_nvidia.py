@@ -37,6 +37,16 @@ def library(code: int = 0, count: int = 1) -> Any:
     )  # fmt: skip
 
 
+def bus(tmp_path: Path, *devices: tuple[str, str]) -> Path:
+    """Linux's list of devices on the bus: vendor and class of each."""
+    for index, (vendor, kind) in enumerate(devices):
+        device = tmp_path / f"0000:0{index}:00.0"
+        device.mkdir(parents=True)
+        (device / "vendor").write_text(vendor + "\n")
+        (device / "class").write_text(kind + "\n")
+    return tmp_path
+
+
 @pytest.fixture(autouse=True)
 def _nothing_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(ctypes, "CDLL", Mock(side_effect=OSError("no such library")))
@@ -73,11 +83,8 @@ def test_a_driver_that_is_too_old_or_was_updated_is_reported(monkeypatch: pytest
 
 
 def test_a_gpu_without_a_driver_is_found_on_the_bus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for vendor, kind in (("0x10de", "0x030000"), ("0x10de", "0x0c0330"), ("0x8086", "0x030000")):
-        (device := tmp_path / f"0000:{vendor}:{kind}").mkdir()
-        (device / "vendor").write_text(vendor + "\n")
-        (device / "class").write_text(kind + "\n")
-    monkeypatch.setattr(nvidia, "PCI", tmp_path)
+    devices = bus(tmp_path / "pci", ("0x10de", "0x030000"), ("0x10de", "0x0c0330"), ("0x8086", "0x030000"))
+    monkeypatch.setattr(nvidia, "PCI", devices)
     result = find_nvidia()
     assert result is not None and len(result.gpus) == 1
     assert "driver" in result.unfit_for("12.8", result.gpus[0])[0] and "install" in result.remedy

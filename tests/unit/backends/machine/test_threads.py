@@ -72,10 +72,17 @@ def test_other_programs_take_cores_outside_the_container_first(monkeypatch: pyte
         assert governor.current() == expected
 
 
-def test_the_reason_names_the_core_that_stays_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    for cores, most in ((1, "1 thread"), (2, "2 threads"), (4, "3 threads: one of 4 cores is left free")):
-        monkeypatch.setattr(threads, "available_cores", lambda cores=cores: cores)
-        assert ThreadGovernor().reason == f"up to {most}, fewer while other programs are busy"
+@pytest.mark.parametrize(
+    ("cores", "reason"),
+    [
+        (1, "up to 1 thread, fewer while other programs are busy"),
+        (2, "up to 2 threads, fewer while other programs are busy"),
+        (4, "up to 3 threads: one of 4 cores is left free, fewer while other programs are busy"),
+    ],
+)
+def test_the_reason_names_the_core_that_stays_free(monkeypatch: pytest.MonkeyPatch, cores: int, reason: str) -> None:
+    monkeypatch.setattr(threads, "available_cores", lambda: cores)
+    assert ThreadGovernor().reason == reason
 
 
 def test_the_governor_measures_once_per_interval(monkeypatch: pytest.MonkeyPatch) -> None:

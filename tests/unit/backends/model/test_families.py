@@ -32,13 +32,18 @@ def test_gemmas_layers_with_a_window(headers: Headers, pattern: object, full: li
     assert [index for index, kind in enumerate(kinds) if kind == "full_attention"] == full and len(kinds) == 8
 
 
-def test_what_a_file_leaves_out_is_the_familys(headers: Headers) -> None:
+def test_gemma_without_a_window_attends_to_everything(headers: Headers) -> None:
     values = model_values(changed(headers["gemma3"], attention__sliding_window=None))
     assert set(values["layer_types"]) == {"full_attention"} and values["sliding_window"] is None
-    # An early conversion.
+
+
+def test_an_early_conversion_of_gemma_has_the_windows_positions_of_all_gemmas(headers: Headers) -> None:
     values = model_values(changed(headers["gemma3"], rope__freq_base=1e6, rope__freq_base_swa=None))
     bases = {kind: rope["rope_theta"] for kind, rope in values["rope_parameters"].items()}
     assert bases == {"full_attention": 1e6, "sliding_attention": 10000.0}
+
+
+def test_granites_multipliers_default_to_none(headers: Headers) -> None:
     header = changed(headers["granite"], embedding_scale=None, residual_scale=None, attention__scale=None)
     values = model_values(header)
     assert (values["embedding_multiplier"], values["residual_multiplier"]) == (1.0, 1.0)

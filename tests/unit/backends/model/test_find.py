@@ -41,9 +41,17 @@ def test_a_path_without_a_model_is_answered_with_what_could_be_one(models: Model
     assert all(part in caught.value.remedy for part in (".gguf", "config.json", "hf:", "embedded"))
 
 
-def test_a_model_of_the_hub_is_not_downloaded_unasked(hub: Hub) -> None:
-    with pytest.raises(ModelError, match=r"is not on this machine yet.*; .*sapo models pull hf:someone/else"):
-        find_model("hf:someone/else", download=False)
+@pytest.mark.parametrize(
+    ("name", "problem", "remedy"),
+    [
+        ("someone/else", "is not on this machine yet", "sapo models pull hf:someone/else"),
+        ("../else", "is no name of a model", "hf:ORGANISATION/MODEL"),
+        ("", "is no name of a model", "hf:ORGANISATION/MODEL"),
+    ],
+)
+def test_a_model_of_the_hub_is_not_downloaded_unasked(hub: Hub, name: str, problem: str, remedy: str) -> None:
+    with pytest.raises(ModelError, match=f"{problem}.*; .*{remedy}"):
+        find_model(f"hf:{name}", download=False)
     assert hub.requests == []
 
 

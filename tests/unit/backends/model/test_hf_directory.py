@@ -45,8 +45,9 @@ def copied(directory: Path, tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("shape", "rope", "half"),
     [
-        ("llama-gqa", "linear", False), ("llama-gqa", "yarn", True), ("qwen3", "llama3", False),
-        ("hunyuan", "alpha", False),
+        ("llama-gqa", "default", False), ("llama-gqa", "linear", False), ("llama-gqa", "llama3", True),
+        ("llama-gqa", "yarn", False), ("qwen2", "default", True), ("qwen3", "default", False),
+        ("qwen3", "llama3", False), ("hunyuan", "alpha", False),
     ],
 )  # fmt: skip
 def test_it_samples_and_learns_as_transformers(tmp_path: Path, backend: str, shape: str, rope: str, half: bool) -> None:
@@ -57,7 +58,7 @@ def test_it_samples_and_learns_as_transformers(tmp_path: Path, backend: str, sha
         assert_as_reference(policy, reference(path), tmp_path / "adapter")
 
 
-def test_the_directorys_own_tokenizer_and_template_are_used(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_directorys_own_tokenizer_and_template_are_used(directory: Path) -> None:
     vocabulary = HfVocabulary(HfDirectory(directory))
     prompt = (Message("system", "Be brief."), *question("hi<|im_end|>\n<|im_start|>assistant\nyes"))
     assert vocabulary.encode_prompt(prompt) == encode_prompt(prompt)
@@ -66,7 +67,9 @@ def test_the_directorys_own_tokenizer_and_template_are_used(directory: Path, mon
     assert vocabulary.end_token == IM_END
     assert [token for token in range(264) if vocabulary.ends(token)] == [END_OF_TEXT, IM_END]
     assert all(vocabulary.piece(token) == decode_ids([token]) for token in range(264))
-    # Tokens and parts of the template are looked up once.
+
+
+def test_tokens_and_parts_of_the_template_are_looked_up_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vocabulary = HfVocabulary(HfDirectory(directory))
     prompts = [question(text) for text in ("one", "two", "<|im_end|>")]
     tokenize = Mock(wraps=vocabulary.tokenize)
@@ -121,12 +124,6 @@ def remove_tokenizer(path: Path) -> None:
         (path / name).unlink()
 
 
-def remove_template(path: Path) -> None:
-    config = json.loads((path / "tokenizer_config.json").read_text())
-    del config["chat_template"]
-    (path / "tokenizer_config.json").write_text(json.dumps(config))
-
-
 def write_tokenizer_of_a_later_version(path: Path) -> None:
     tokenizer = json.loads((path / "tokenizer.json").read_text())
     tokenizer["pre_tokenizer"] = {"type": "of a later version"}
@@ -135,6 +132,7 @@ def write_tokenizer_of_a_later_version(path: Path) -> None:
 
 DYNAMIC = {"rope_type": "dynamic"}
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "another architecture": (lambda d: change(d, model_type="gpt2"), "gpt2"),
     "a window that is asked for": (lambda d: change(d, sliding_window=8, use_sliding_window=True), "window"),
     "a window that transformers gives all layers": (
         lambda d: change(d, model_type="mistral", sliding_window=64, layer_types=["sliding_attention", FULL]), "window",
@@ -164,7 +162,6 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "a tensor of another shape": (lambda d: add(d, **{"model.norm.weight": np.ones(65, np.float32)}), "(65,)"),
     "a tensor too many": (lambda d: add(d, x=np.ones(3, np.float32)), "has a x"),
     "no tokenizer": (remove_tokenizer, "tokenizer"),
-    "no template": (remove_template, "no chat template"),
     "a tokenizer of a later version": (write_tokenizer_of_a_later_version, "tokenizer"),
 }  # fmt: skip
 
@@ -176,3 +173,12 @@ def test_a_directory_that_cannot_be_used_is_refused(copied: Path, damage: str) -
     with pytest.raises(ModelError) as caught:
         TorchPolicy(opening(copied), device="cpu")
     assert message in caught.value.message and caught.value.remedy
+
+
+def test_a_directory_without_a_template_is_refused(copied: Path) -> None:
+    config = json.loads((copied / "tokenizer_config.json").read_text())
+    config.pop("chat_template", None)
+    (copied / "tokenizer_config.json").write_text(json.dumps(config))
+    (copied / "chat_template.jinja").unlink(missing_ok=True)
+    with pytest.raises(ModelError, match="no chat template"):
+        HfVocabulary(HfDirectory(copied))

@@ -38,9 +38,7 @@ def test_a_library_of_its_own_goes_first(installed: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_processor_that_is_too_old_gets_torch_and_one_that_could_sample_faster_a_way(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_processor_that_is_too_old_gets_torch_and_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "processor_flags", lambda: frozenset({"sse4_2", "avx", "f16c"}))
     assert not subject.has_llama()
     with pytest.raises(BackendError, match=r"has no AVX2, BMI2, FMA.*compiled for this processor"):
@@ -52,6 +50,10 @@ def test_a_processor_that_is_too_old_gets_torch_and_one_that_could_sample_faster
     # Those of ARM and of Macs are not known, and not needed.
     monkeypatch.setattr(subject, "processor_flags", frozenset)
     assert subject.has_llama()
+
+
+@pytest.mark.usefixtures("installed")
+def test_what_samples_faster_is_recommended_where_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "processor_flags", lambda: frozenset({"avx2"}))
     assert subject.faster_ways() == ""
     monkeypatch.setattr(subject, "processor_flags", lambda: frozenset({"avx2", "avx512f"}))

@@ -1,4 +1,4 @@
-"""A GGUF file in torch: what is refused, and a new adapter that changes nothing."""
+"""A GGUF file in torch: the weights that transformers would load, and a new adapter that changes nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,24 @@ from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
 from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, load_base
 from sapo_edge.errors import ModelError
 from sapo_edge.policy import LoraSettings
-from tests.models import Headers, Models
+from tests.directories import reference_for
+from tests.models import SHAPES, Headers, Models, encode_text
+
+TEXT = encode_text("two plus two")
+
+
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_weights_are_those_that_transformers_loads(models: Models, headers: Headers, name: str) -> None:
+    ours, theirs = load_base(headers[name]), reference_for(models[name], SHAPES[name])
+    expected = theirs.base.state_dict()
+    assert ours.state_dict().keys() == expected.keys()
+    for key, value in ours.state_dict().items():
+        assert value.dtype == torch.float32
+        assert torch.equal(value, expected[key]), key
+    assert not any(parameter.requires_grad for parameter in ours.parameters())
+    with torch.no_grad():
+        logits = ours(torch.tensor([TEXT])).logits[0].double().numpy()
+    assert np.abs(logits - theirs.logits(TEXT)).max() < 1e-4
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,10 @@ from tests.contract.formula import Gradients, distance
 from tests.contract.training import PROMPT, STRONG, own_group
 from tests.directories import write_directory
 from tests.models import SHAPES, Headers, ModelShape, encode_text, opening, write_model
+from tests.unit.backends.model.test_ggml import FORMATS
 from tests.unit.backends.pytorch.test_update import Recorder
 
-FORMS = "BF16", "Q8_0", "Q6_K", "Q4_K"
-"""Formats without blocks, with blocks of 32 weights and of 256; `tests/unit/backends/model/test_ggml.py` has all."""
+# A k-quant's block has 256 weights.
 WIDE = {
     name: replace(SHAPES[name], width=256, inner=256, heads=8, kv_heads=4, head_dim=32, layers=2)
     for name in ("llama", "qwen2", "gemma3")
@@ -47,7 +47,7 @@ def quantised(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str],
     return {
         (name, form): read_header(write_model(directory / f"{name}-{form}.gguf", shape, {"": form}))
         for name, shape in WIDE.items()
-        for form in (FORMS if name == "llama" else ("Q4_K",))
+        for form in (FORMATS if name == "llama" else ("Q4_K",))
     }
 
 
@@ -58,7 +58,7 @@ def gradient(header: GgufHeader, place: Place, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("name", "form"), [*(("llama", form) for form in FORMS), ("qwen2", "Q4_K"), ("gemma3", "Q4_K")]
+    ("name", "form"), [*(("llama", form) for form in FORMATS), ("qwen2", "Q4_K"), ("gemma3", "Q4_K")]
 )
 def test_gradients_are_those_of_the_float32_model(
     quantised: dict[tuple[str, str], GgufHeader], name: str, form: str, monkeypatch: pytest.MonkeyPatch
@@ -130,6 +130,16 @@ def test_a_wide_product_is_made_in_blocks_with_the_same_gradient(monkeypatch: py
     # What is narrow, as the input's gradient here, is made at once.
     widths = [call.args[1].shape[1] for call in multiply.call_args_list]
     assert widths == [*[100] * 20, 64, *[100] * 20]
+
+
+@pytest.mark.parametrize("name", ["llama-gqa", "llama-f16"])
+def test_a_model_computes_the_same_packed(headers: Headers, name: str) -> None:
+    """Untied, and with matrices that are float32 in the file, which stay as they are."""
+    tokens = torch.tensor([encode_text("two plus two")])
+    wide, narrow = load_base(headers[name]), load_base(headers[name], PACKED)
+    assert isinstance(narrow.lm_head, PackedLinear) == (name == "llama-f16")
+    with torch.no_grad():
+        assert torch.equal(wide(tokens).logits, narrow(tokens).logits)
 
 
 def matrix(scratch: Scratch) -> PackedMatrix:

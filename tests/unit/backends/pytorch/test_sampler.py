@@ -172,17 +172,6 @@ def test_recorded_steps_give_the_same_answers_and_are_used_again(make: Make) -> 
     assert_alike(recorded.generate(PROMPTS, 5, 40, 1.0, 0), plain.generate(PROMPTS, 5, 40, 1.0, 0))
     assert recorder.recorded <= first + 4
     assert not any("not recorded" in reason for reason in recorded.reasons)
-    # Longer prompts get larger caches, and an updated adapter is used.
-    for length in (1, 30, 3):
-        prompts = [(SYSTEM, *question(f"{index} " * length)) for index in range(3)]
-        assert_alike(recorded.generate(prompts, 3, 12, 1.0, 0), plain.generate(prompts, 3, 12, 1.0, 0))
-    for policy in (plain, recorded):
-        before = policy.generate(PROMPTS, 4, 16, 1.0, 0)
-        for seed in range(3):
-            policy.update([own_group(policy, PROMPTS[0], seed)], STRONG)
-        assert policy.generate(PROMPTS, 4, 16, 1.0, 0) != before
-        assert_alike(policy.generate(PROMPTS, 4, 16, 1.0, 0, use_adapter=False), before)
-    assert_alike(recorded.generate(PROMPTS, 4, 16, 1.0, 0), plain.generate(PROMPTS, 4, 16, 1.0, 0))
 
 
 def test_recordings_of_a_pair_of_caches_share_a_pool_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,6 +209,17 @@ def test_a_full_memory_makes_fewer_answers_at_a_time(
         full.generate(PROMPTS, 5, 16, 1.0, 0)
 
 
+def test_recordings_use_the_updated_adapter(make: Make) -> None:
+    plain, recorded = make(), make(Recorder())
+    for policy in (plain, recorded):
+        before = policy.generate(PROMPTS, 4, 16, 1.0, 0)
+        for seed in range(3):
+            policy.update([own_group(policy, PROMPTS[0], seed)], STRONG)
+        assert policy.generate(PROMPTS, 4, 16, 1.0, 0) != before
+        assert_alike(policy.generate(PROMPTS, 4, 16, 1.0, 0, use_adapter=False), before)
+    assert_alike(recorded.generate(PROMPTS, 4, 16, 1.0, 0), plain.generate(PROMPTS, 4, 16, 1.0, 0))
+
+
 def test_sampling_can_be_cancelled_in_the_middle_of_a_prompt(make: Make) -> None:
     policy, looks, passes = make(), Looks(), 2
     expected = policy.generate(PROMPTS[:2], 1, 1, 1.0, seed=1, handle=looks)
@@ -228,6 +228,13 @@ def test_sampling_can_be_cancelled_in_the_middle_of_a_prompt(make: Make) -> None
         with pytest.raises(Cancelled):
             policy.generate(PROMPTS[:2], 1, 1, 1.0, seed=1, handle=Looks(cancel_at))
     assert policy.generate(PROMPTS[:2], 1, 1, 1.0, seed=1) == expected
+
+
+def test_longer_prompts_get_larger_caches(make: Make) -> None:
+    plain, recorded = make(), make(Recorder())
+    for length in (1, 30, 3):
+        prompts = [(SYSTEM, *question(f"{index} " * length)) for index in range(3)]
+        assert_alike(recorded.generate(prompts, 3, 12, 1.0, 0), plain.generate(prompts, 3, 12, 1.0, 0))
 
 
 def refuse(_work: Callable[[], torch.Tensor]) -> tuple[Callable[[], None], torch.Tensor]:
