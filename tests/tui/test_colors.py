@@ -16,7 +16,7 @@ from sapo_edge.tui.look.themes import DARK, LIGHT, curve_colors
 from sapo_edge.tui.screens.dashboard.curves import CurvesPlot
 from sapo_edge.tui.screens.view import VIEWS
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import TRUECOLOR, following, segments, switch, until
+from tests.tui.shell import TRUECOLOR, following, segments, still, switch, until
 
 READABLE = 4.5
 """Contrast of WCAG 2.1, level AA."""
@@ -65,7 +65,7 @@ async def test_without_colours_everything_can_be_read(
         for number, (title, theme) in enumerate(zip(VIEWS.values(), themes, strict=False), 1):
             await switch(pilot, number)
             app.theme = theme
-            await pilot.pause(0.2)
+            await still(pilot, 3)
             # More than a colour marks the current screen.
             assert any(title in segment.text for segment in segments(app) if segment.style and segment.style.reverse)
             for segment in segments(app):

@@ -30,7 +30,7 @@ from sapo_edge.tui.screens.dashboard.texts import batch_text, machine_text
 from sapo_edge.tui.screens.view import NAV_COLUMNS, NAV_TIGHT_COLUMNS, NAV_TWO_COLUMNS, VIEWS, Nav, NavItem
 from sapo_edge.tui.widgets.plot import ticks
 from tests.tui.fake_launcher import LOAD, FakeLauncher
-from tests.tui.shell import Pictured, Size, attached, following, lines, press, running, screen, text, until
+from tests.tui.shell import Pictured, Size, attached, following, lines, press, running, screen, still, text, until
 from tests.waiting import burn
 
 SIZES = [(80, 24), (120, 40)]
@@ -68,21 +68,20 @@ async def test_what_the_node_does_is_shown_and_a_click_shows_another_screen(laun
 @pytest.mark.parametrize("size", [(60, 20), (50, 12), (80, 18)])
 async def test_a_small_terminal_reaches_everything_by_scrolling(launcher: FakeLauncher, size: Size) -> None:
     async with following(launcher) as (pilot, app):
-        await pilot.pause(0.3)
+        await still(pilot, 3)
         # Of the round, a narrow line shows the phase in progress only; more lines replace "and 4 more". The time left,
         # the only number that stands alone, has changed meanwhile.
         panels = (text(app, query) for query in ("#progress", "#verdict", "#batch", "#company", "#machine"))
         wanted = {word for word in " ".join(panels).split() if "─" not in word and not word.isdigit()}
         wanted -= {"update", "and", "more:", "reasons:", "key"}
         await pilot.resize_terminal(*size)
-        await pilot.pause(0.3)
         seen: set[str] = set()
         for _ in range(30):
+            await still(pilot, 3)
             seen.update(screen(app).replace("│", " ").split())
             if wanted <= seen:
                 break
             await pilot.press("down")
-            await pilot.pause(0.05)
         assert sorted(wanted - seen) == []
         if size[1] >= 20:  # below, panels have no titles
             await press(pilot, "v", "v", then=lambda: "Questions that teach" in screen(app))
@@ -94,7 +93,7 @@ async def test_the_titles_of_all_screens_are_whole_where_they_fit(launcher: Fake
     async with following(launcher) as (pilot, app):
         for width, rows in widths.items():
             await pilot.resize_terminal(width, 24)
-            await pilot.pause(0.3)
+            await still(pilot, 3)
             assert app.screen.query_one(Nav).size.height == rows, width
             assert re.sub(r"[0-9]", " ", "\n".join(lines(app)[1 : 1 + rows])).split() == [*VIEWS.values()], width
 

@@ -14,7 +14,7 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.screens.dialogs.ended import AGAIN_AND_AGAIN, COUNT_SECONDS, MAX_LINES, NodeEnded
 from tests.fakes import Clock, log_line
 from tests.tui.fake_launcher import KILLED, FakeLauncher
-from tests.tui.shell import Pictured, Size, attached, press, running, screen, text, until
+from tests.tui.shell import Pictured, Size, attached, lines, press, running, screen, text, until
 
 LONG = Ended("a" * 5000, False, (*(f"line {number} " + "x" * 3000 for number in range(5000)), "x" * 30 + " the end"))
 
@@ -131,18 +131,12 @@ async def test_long_texts_are_cut_and_scroll_and_fit_40_by_10(shown: Shown) -> N
         assert "Leave it" in screen(app) and "Nothing is lost" in screen(app)
         assert len(text(app, "#lines")) < MAX_LINES * 500
         before = screen(app)
-        await pilot.press("pageup")
-        await pilot.pause(0.1)
-        assert screen(app) != before
-        await pilot.press("pagedown")
-        await pilot.pause(0.1)
-        assert screen(app) == before
+        await press(pilot, "pageup", then=lambda: screen(app) != before)
+        await press(pilot, "pagedown", then=lambda: screen(app) == before)
         await pilot.resize_terminal(40, 10)
-        await pilot.pause(0.3)
-        assert "Restart" in screen(app) and "Leave it" in screen(app)
+        await until(pilot, lambda: len(lines(app)) == 10 and "Restart" in screen(app) and "Leave it" in screen(app))
         await pilot.resize_terminal(80, 24)
-        await pilot.pause(0.3)
-        assert "Nothing is lost" in screen(app)
+        await until(pilot, lambda: len(lines(app)) == 24 and "Nothing is lost" in screen(app))
         await press(pilot, "enter", then=lambda: shown.answers == [True])
 
 

@@ -111,11 +111,9 @@ async def test_own_questions_are_offered_no_open_swarm_and_where_figures_go_is_s
     async with checked(launcher) as (pilot, app):
         assert "questions of your own" in screen(app)
         assert "open swarm" not in screen(app) and "An invite" in screen(app)
-        await pilot.press("i", "escape")
-        await pilot.pause(0.1)
-        assert text(app, "#shared").startswith("with members") and "to wandb.ai" in text(app, "#shared")
-        await pilot.press("a", "n")
-        await pilot.pause(0.1)
+        await press(pilot, "i", "escape", then=lambda: text(app, "#shared").startswith("with members"))
+        assert "to wandb.ai" in text(app, "#shared")
+        await press(pilot, "a", "n", then=lambda: "members" not in text(app, "#shared"))
         assert app.screen.query_one(OneOf).value == "solo"
         assert text(app, "#shared") == "figures of each round, to wandb.ai" and text(app, "#never") == "anything else"
         await begin(pilot, app, "enter")
@@ -141,9 +139,7 @@ async def test_a_narrow_terminal_scrolls_to_all_of_it_and_to_what_is_wrong_with_
         await press(pilot, "r", then=lambda: "✓ ready: SmolLM2" not in screen(app) and "checking" not in screen(app))
         await pilot.press("d")
         assert "Start learning" in screen(app) and "Thing 29" not in screen(app)
-        await pilot.press(*["down"] * 8)
-        await pilot.pause(0.1)
-        assert "Thing 29" in screen(app)
+        await press(pilot, *["down"] * 8, then=lambda: "Thing 29" in screen(app))
 
 
 async def test_it_shows_what_is_set_with_what_it_costs_and_changes_nothing_else(launcher: FakeLauncher) -> None:
@@ -189,10 +185,8 @@ async def test_it_is_chosen_what_is_learned_and_with_whom_and_that_decides_what_
             ("a", "solo", "nothing: no connection"),
             ("i escape", "invite", "with members of its swarm"),
         ):
-            await pilot.press(*keys.split())
-            await pilot.pause(0.1)
-            assert app.screen.query_one(OneOf).value == network
-            assert shared in text(app, "#shared") and shared in screen(app)
+            await press(pilot, *keys.split(), then=lambda shared=shared: shared in screen(app))  # type: ignore[misc]
+            assert app.screen.query_one(OneOf).value == network and shared in text(app, "#shared")
             assert ("weights" in text(app, "#never")) == (network != "solo")
             assert app.screen.query_one("#invite").display == (network == "invite")
             assert app.focused is app.screen.query_one("#start"), "escape leaves the input first"
@@ -388,17 +382,14 @@ async def test_it_works_in_a_terminal_of_40_by_10(launcher: FakeLauncher) -> Non
     async with checked(launcher) as (pilot, app):
         await pilot.press("i")
         await pilot.resize_terminal(40, 10)
-        await pilot.pause(0.3)
-        assert "Start learning" in screen(app) and "Alone" in screen(app)
-        await pilot.press("escape", "pagedown", "pagedown")
-        await pilot.pause(0.1)
-        assert "pause when busy" in screen(app)
+        await until(pilot, lambda: app.size.width == 40 and "SmolLM2" not in screen(app))
+        await until(pilot, lambda: "Start learning" in screen(app) and "Alone" in screen(app))
+        await press(pilot, "escape", "pagedown", "pagedown", then=lambda: "pause when busy" in screen(app))
         await pilot.resize_terminal(120, 40)
-        await pilot.pause(0.3)
-        assert "SmolLM2" in screen(app) and app.screen.query_one(OneOf).value == "invite"
+        await until(pilot, lambda: "SmolLM2" in screen(app))
+        assert app.screen.query_one(OneOf).value == "invite"
         await pilot.resize_terminal(80, 24)
-        await pilot.pause(0.3)
-        assert "SmolLM2" in screen(app)
+        await until(pilot, lambda: app.size.width == 80 and "SmolLM2" in screen(app))
         await begin(pilot, app, "n", "enter")
 
 

@@ -22,7 +22,7 @@ from sapo_edge.tui.screens.settings.screen import SettingsView
 from sapo_edge.tui.screens.view import VIEWS
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import Pictured, Size, following, picture, press, running, switch, until
+from tests.tui.shell import Pictured, Size, following, picture, press, running, still, switch, until
 
 
 async def helped(pilot: Pilot[Any], app: SapoApp) -> HelpScreen:
@@ -37,7 +37,7 @@ async def test_every_screen_has_help_with_its_keys(launcher: FakeLauncher) -> No
         for number, mode in enumerate(VIEWS, 1):
             await switch(pilot, number)
             await until(pilot, lambda mode=mode: app.current_mode == mode)  # type: ignore[misc]
-            await pilot.pause(0.2)
+            await still(pilot, 3)
             screen = app.screen
             if isinstance(screen, ChatView):
                 # In its text field, letters are text.

@@ -16,7 +16,7 @@ import pytest
 from rich.cells import cell_len
 from textual.command import CommandPalette
 from textual.pilot import Pilot
-from textual.widgets import Static
+from textual.widgets import Static, TextArea
 
 from sapo_edge import events
 from sapo_edge.control.protocol import claim_socket_path
@@ -235,7 +235,7 @@ async def test_a_node_that_ended_is_not_drawn_as_if_it_ran(launcher: FakeLaunche
 async def test_ctrl_c_copies_selected_text_and_quits_without_any(launcher: FakeLauncher) -> None:
     async with following(launcher) as (pilot, app):
         app.screen.query_one("#verdict", Static).text_select_all()
-        await pilot.pause(0.1)
+        await until(pilot, app.screen.get_selected_text)
         await press(pilot, "ctrl+c", then=lambda: "Is it working?" in app.clipboard)
         assert not isinstance(app.screen, Quit) and "copied" in notices(app)
         await press(pilot, "6", "slash", *"held", "shift+home", "ctrl+c", then=lambda: app.clipboard == "held")
@@ -352,12 +352,9 @@ async def test_escape_goes_back_the_way_one_came_and_news_at_the_end_break_nothi
             assert isinstance(app.screen, View)
             views.append(app.screen)
         for mode in [*VIEWS][-2::-1]:
-            await pilot.press("escape")
-            await pilot.pause(0.2)
-            # The first one may leave a text field.
-            if app.current_mode != mode:
+            if isinstance(app.focused, TextArea):
                 await pilot.press("escape")
-            await until(pilot, lambda mode=mode: app.current_mode == mode)  # type: ignore[misc]
+            await press(pilot, "escape", then=lambda mode=mode: app.current_mode == mode)  # type: ignore[misc]
         await pilot.press("escape")
         assert app.current_mode == "dashboard"
     app.keeper.link = None
@@ -406,7 +403,7 @@ async def test_every_screen_works_in_a_terminal_of_any_size_whatever_the_texts_a
             await switch(pilot, number)
             for size in ((1, 1), (60, 20), (160, 48)):
                 await pilot.resize_terminal(*size)
-                await pilot.pause(0.1)
+                await still(pilot, 3)
                 width, height = max(size[0], SMALLEST.width), max(size[1], SMALLEST.height)
                 assert app.current_mode == mode and app.size == (width, height)
                 shown = lines(app)
