@@ -65,9 +65,9 @@ async def test_without_colours_everything_can_be_read(
         for number, (title, theme) in enumerate(zip(VIEWS.values(), themes, strict=False), 1):
             await switch(pilot, number)
             app.theme = theme
-            await still(pilot, 3)
             # More than a colour marks the current screen.
-            assert any(title in segment.text for segment in segments(app) if segment.style and segment.style.reverse)
+            await until(pilot, lambda title=title: is_reversed(app, title))  # type: ignore[misc]
+            await still(pilot, 3)
             for segment in segments(app):
                 style = segment.style or Style()
                 colors = [color for color in (style.color, style.bgcolor) if color is not None]
@@ -75,6 +75,10 @@ async def test_without_colours_everything_can_be_read(
                 if len(colors) == 2 and segment.text.strip():
                     by_default = all(color.is_default for color in colors)
                     assert by_default if app.native_ansi_color else colors[0] != colors[1], segment
+
+
+def is_reversed(app: SapoApp, title: str) -> bool:
+    return any(title in segment.text for segment in segments(app) if segment.style and segment.style.reverse)
 
 
 def is_grey(color: ColorTriplet) -> bool:

@@ -93,8 +93,8 @@ async def test_the_titles_of_all_screens_are_whole_where_they_fit(launcher: Fake
     async with following(launcher) as (pilot, app):
         for width, rows in widths.items():
             await pilot.resize_terminal(width, 24)
+            await until(pilot, lambda rows=rows: app.screen.query_one(Nav).size.height == rows)  # type: ignore[misc]
             await still(pilot, 3)
-            assert app.screen.query_one(Nav).size.height == rows, width
             assert re.sub(r"[0-9]", " ", "\n".join(lines(app)[1 : 1 + rows])).split() == [*VIEWS.values()], width
 
 

@@ -403,9 +403,10 @@ async def test_every_screen_works_in_a_terminal_of_any_size_whatever_the_texts_a
             await switch(pilot, number)
             for size in ((1, 1), (60, 20), (160, 48)):
                 await pilot.resize_terminal(*size)
-                await still(pilot, 3)
                 width, height = max(size[0], SMALLEST.width), max(size[1], SMALLEST.height)
-                assert app.current_mode == mode and app.size == (width, height)
+                wanted = mode, (width, height)
+                await until(pilot, lambda wanted=wanted: (app.current_mode, app.size) == wanted)  # type: ignore[misc]
+                await still(pilot, 3)
                 shown = lines(app)
                 assert len(shown) == height and all(cell_len(line) == width for line in shown)
                 assert width < 60 or shown[0].startswith(" sapo "), (mode, size)
