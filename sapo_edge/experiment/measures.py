@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from math import fsum
 from operator import itemgetter
 from statistics import fmean
@@ -24,6 +24,8 @@ TEST = "test"
 """The question set that decides."""
 
 BEFORE = "validation before training"
+AREA = "area under the curve"
+"""Mean validation accuracy over the rounds, linear between two evaluations."""
 OWN_REWARD = "cumulative own reward"
 MEAN_REWARD = "mean own reward"
 EXTERNAL_REWARD = "external reward"
@@ -31,7 +33,7 @@ DRAWDOWN = "drawdown"
 WORST_DRAWDOWN = "drawdown of the worst node"
 OWN_ANSWERS = "own answers"
 _OTHERS = (
-    BEFORE, OWN_REWARD, MEAN_REWARD, EXTERNAL_REWARD, DRAWDOWN, WORST_DRAWDOWN, OWN_ANSWERS, "own tokens",
+    BEFORE, AREA, OWN_REWARD, MEAN_REWARD, EXTERNAL_REWARD, DRAWDOWN, WORST_DRAWDOWN, OWN_ANSWERS, "own tokens",
     "tokens trained on", "external rollouts taken",
 )  # fmt: skip
 """Measures that are no accuracies, in the order of the tables."""
@@ -83,6 +85,12 @@ def measure_names(swarms: Iterable[Measures]) -> list[str]:
     return sorted(names, key=lambda name: (order.index(name if name in order else ""), name))
 
 
+def area(series: Series) -> float:
+    """Mean height of a curve of at least two points."""
+    whole = fsum((right - left) * (low + high) / 2 for (left, low), (right, high) in pairwise(series))
+    return whole / (series[-1][0] - series[0][0])
+
+
 def drawdown(series: Sequence[float]) -> float:
     """Largest fall of a series below its running maximum; 0 for a series that never falls."""
     return max((best - value for best, value in zip(accumulate(series, max), series, strict=True)), default=0.0)
@@ -123,6 +131,7 @@ def measure(record: SwarmRecord) -> Measures:
             **({OWN_REWARD: fsum(row.own for row in rounds) / len(nodes)} if nodes else {}),
             **({EXTERNAL_REWARD: fmean(external.values())} if external else {}),
             **({BEFORE: by_round[0][1]} if by_round and by_round[0][0] == 0 else {}),
+            **({AREA: area(by_round)} if len(by_round) > 1 else {}),
             OWN_ANSWERS: sum(row.generated for row in record.rounds),
             "own tokens": sum(row.tokens for row in record.rounds),
             "tokens trained on": sum(row.trained for row in record.rounds),

@@ -200,15 +200,21 @@ def _other_sets(result: SettingResult) -> list[str]:
 
 def _against_baseline(result: SettingResult) -> list[str]:
     rows = [
-        [arm.arm.label, *_equal_cells(arm.equal_answers), _difference(arm, arm.results.get(measures.DRAWDOWN))]
+        [
+            arm.arm.label,
+            *_equal_cells(arm.equal_answers),
+            *(_difference(arm, arm.results.get(name)) for name in (measures.AREA, measures.DRAWDOWN)),
+        ]
         for arm in result.finished
         if not arm.is_baseline
     ]
     text = (
         "Validation accuracy at an equal number of own answers of all members, read from both curves where the cheaper"
-        "\nswarm of a pair ended; and the difference of drawdowns, where below is steadier."
+        "\nswarm of a pair ended; the difference of the areas under both curves, mean accuracies over all rounds; and"
+        "\nthat of drawdowns, where below is steadier."
     )
-    return _section(text, ["arm", "own answers", "accuracy", "baseline", "difference", "difference of drawdown"], rows)
+    head = ["arm", "own answers", "accuracy", "baseline", "difference", "difference of area", "difference of drawdown"]
+    return _section(text, head, rows)
 
 
 def _tasks(result: SettingResult) -> list[str]:

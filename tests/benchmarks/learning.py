@@ -19,11 +19,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from sapo_edge.experiment.measures import area
 from sapo_edge.rollout import Task
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.source import TaskSource, derive_seed
@@ -64,19 +64,13 @@ def main() -> None:
                     points = list(_run(manifest, arm, seed, 60 * arguments.minutes, arguments.output))
                     file.write_text(json.dumps(points))
                 curves.append([(float(second), float(share)) for second, share in json.loads(file.read_text())])
-            areas, ends = [_area(curve) for curve in curves], [curve[-1][1] for curve in curves]
+            areas, ends = [area(curve) for curve in curves], [curve[-1][1] for curve in curves]
             seconds = mean(curve[-1][0] for curve in curves)
             print(f"| {manifest} | {arm} | {_figures(areas)} | {_figures(ends)} | {seconds:.0f} |", flush=True)
 
 
 def _figures(values: list[float]) -> str:
     return f"{mean(values):.3f} ({', '.join(f'{value:.2f}' for value in values)})"
-
-
-def _area(curve: list[Point]) -> float:
-    """Mean accuracy over the processor seconds: linear between two validations."""
-    whole = sum((later - sooner) * (low + high) / 2 for (sooner, low), (later, high) in pairwise(curve))
-    return whole / (curve[-1][0] - curve[0][0])
 
 
 def _run(manifest: str, arm: str, seed: int, seconds: float, output: Path) -> Iterator[Point]:

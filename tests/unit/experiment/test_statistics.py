@@ -61,6 +61,7 @@ def test_a_swarm_is_measured_by_its_learning_nodes_and_costs_all_members() -> No
     assert found.values[measures.EXTERNAL_REWARD] == pytest.approx(0.4)  # 0.6 and 0.2
     assert found.values[measures.DRAWDOWN] == pytest.approx(0.25)  # 0.75 to 0.25, and no fall
     assert found.values[measures.WORST_DRAWDOWN] == pytest.approx(0.5)
+    assert found.values[measures.AREA] == pytest.approx(0.25)  # 0 to 0.375, and 0.375 to 0.25
     assert found.values[OWN_ANSWERS] == 50
     assert found.by_round == [(0, 0.0), (1, 0.375), (2, 0.25)]
     assert found.by_answers == [(0, 0.0), (30, 0.375), (50, 0.25)]
@@ -71,7 +72,7 @@ def test_a_swarm_is_measured_by_its_learning_nodes_and_costs_all_members() -> No
     # Without evaluations it has fewer measures.
     found = measure(replace(record(), evaluations=()))
     assert found.values[OWN_ANSWERS] == 50 and OWN_REWARD not in found.values and TEST not in found.values
-    assert not found.by_seconds and not found.by_round
+    assert measures.AREA not in found.values and not found.by_seconds and not found.by_round
 
 
 def arms(*records: SwarmRecord) -> tuple[ArmResult, ArmResult]:
