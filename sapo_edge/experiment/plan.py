@@ -64,7 +64,7 @@ class Arm:
     Attributes:
         attack: what hostile members do, by its name in `hostile.ATTACKS`.
         hostile: number of hostile members, which take the place of the last honest ones.
-        frozen: members besides, that generate with the base model and never learn.
+        frozen: members besides, that generate with their model as it is and never learn.
         rounds: share of the setting's rounds that this arm runs.
         churn: share of the honest members that leave in a round; a fresh one takes the place of each.
         slowest: rounds of the fastest member in one of the slowest; the others lie between, evenly by their logarithm.
@@ -101,7 +101,8 @@ class Setting:
         name: names files.
         baseline: name of the arm with which the others are compared.
         every: rounds between evaluations on the validation set.
-        models: of the members, in turn: names that the scale knows.
+        models: of the members, in turn: "base", the plan's; in the scale tiny one of its others, elsewhere what
+            `--model` takes.
         specialised: whether each member draws only one of the manifest's tasks, in turn.
         validation, questions: of the validation set and of the test set.
         sampled: of the test set's questions, those that are answered several times as well; 0: none.

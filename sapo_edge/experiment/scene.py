@@ -120,12 +120,12 @@ def model_path(plan: Plan, name: str) -> Path:
 
     if is_tiny(plan):
         return tiny_model(name)
-    if name != BASE:
+    if name in KINDS and name != BASE:
         raise ConfigError(
             f"there is no model {name}: only the scale {TINY} has several, which --model replaces by one",
             "leave out --model, or choose other settings with --setting",
         )
-    return find_model(plan.model)
+    return find_model(plan.model if name == BASE else name)
 
 
 def tiny_model(name: str) -> Path:

@@ -45,7 +45,7 @@ def test_the_example_of_the_documentation_is_a_plan(tmp_path: Path) -> None:
     assert setting.arms == (Arm("8/0", "alone"), Arm("4/4", "half from peers", half))
 
 
-@pytest.mark.parametrize(("name", "swarms"), [("known", 21), ("fresh", 280)])
+@pytest.mark.parametrize(("name", "swarms"), [("known", 21), ("fresh", 280), ("strong", 12)])
 def test_the_plans_behind_the_results_can_be_run(name: str, swarms: int) -> None:
     assert len(read_plan(ROOT / "docs" / "examples" / f"{name}.toml").jobs) == swarms
 

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from sapo_edge.errors import ConfigError, SapoError, StateError
+from sapo_edge.errors import ConfigError, ModelError, SapoError, StateError
 from sapo_edge.experiment import runner
 from sapo_edge.experiment.plan import Job, Plan, Setting
 from sapo_edge.experiment.results import FILE, Results, exclusive, read_records
@@ -208,6 +208,16 @@ def test_a_file_in_place_of_the_directory_and_a_model_that_the_scale_tiny_does_n
         run(plan, tmp_path / "results")
     with pytest.raises(ConfigError, match="there is no tiny model huge; choose base, mixed"):
         model_path(replace(plan, scale="tiny", model=""), "huge")
+
+
+def test_members_of_larger_models_have_several_by_their_paths(plan: Plan, tmp_path: Path) -> None:
+    strong = tmp_path / "strong.gguf"
+    strong.touch()
+    assert model_path(plan, str(strong)) == strong != model_path(plan, "base") == Path(plan.model)
+    plan = replace(plan, settings=(replace(plan.settings[0], models=("base", str(tmp_path / "weak.gguf"))),))
+    with pytest.raises(ModelError, match=r"there is no model file .*weak\.gguf"):
+        run(plan, tmp_path / "results")
+    assert not (tmp_path / "results" / FILE).exists(), "the directory is free for the corrected plan"
 
 
 def small_scene(plan: Plan, directory: Path, said: list[str]) -> Scene:
