@@ -168,7 +168,10 @@ class Results(Generic[T]):
     def check(self, plan: Plan, origin: Mapping[str, str]) -> None:
         """Check that what there is belongs to an experiment; seeds, settings and arms may differ."""
         self.read()
-        if self.plan is not None and self._digest != plan.digest:
+        self._check(plan, plan.digest, origin)
+
+    def _check(self, plan: Plan | None, digest: str, origin: Mapping[str, str]) -> None:
+        if self.plan is not None and plan is not None and self._digest != digest:
             differing = [name for name in _SHARED if getattr(self.plan, name) != getattr(plan, name)]
             names = " and ".join(differing) or "version of sapo-edge"
             raise StateError(f"{self.directory} holds an experiment with another {names}", OTHER_PLACE)
@@ -205,6 +208,8 @@ class Results(Generic[T]):
                 f"line {self._lines + 1} of {self._path} is damaged",
                 "remove that line and run the same command again, which repeats what it has",
             ) from error
+        # What another machine made may be appended.
+        self._check(line.plan, line.digest, line.origin or {})
         if line.plan is not None:
             self.plan, self._digest = line.plan, line.digest
         self.origin.update(line.origin or {})

@@ -19,7 +19,7 @@ import pytest
 
 from sapo_edge.errors import ConfigError, ModelError, SapoError, StateError
 from sapo_edge.experiment import runner
-from sapo_edge.experiment.plan import Job, Plan, Setting
+from sapo_edge.experiment.plan import Job, Learning, Plan, Setting
 from sapo_edge.experiment.results import FILE, Results, exclusive, read_records
 from sapo_edge.experiment.runner import Step, begin_worker, run_job, run_jobs
 from sapo_edge.experiment.scene import Scene, model_path
@@ -143,6 +143,23 @@ def test_records_are_the_same_however_they_came_about(plan: Plan, tmp_path: Path
     fresh = replace(more, seeds=1, seed_base=7)
     assert {(step.job.arm.name, step.job.seed) for step in run(fresh, tmp_path / "two")} == {("4/0", 7), ("2/2", 7)}
     assert (tmp_path / "two" / FILE).read_bytes().startswith(before)
+
+
+def test_what_another_machine_made_is_appended_and_nothing_of_another_experiment(plan: Plan, tmp_path: Path) -> None:
+    ours, theirs, other = (tmp_path / name for name in ("ours", "theirs", "other"))
+    run(plan, ours)
+    run(replace(plan, seeds=1, seed_base=2), theirs)
+    run(replace(plan, seeds=1, learning=Learning(rank=4)), other)
+    before = results(ours, plan)
+    with open(ours / FILE, "ab") as file:
+        file.write((theirs / FILE).read_bytes())
+    more = replace(plan, seeds=3)
+    assert run(more, ours) == [] and sorted(before) == sorted(results(ours, plan))
+    assert sorted(results(ours, more)) == sorted(before + results(theirs, replace(plan, seeds=1, seed_base=2)))
+    with open(ours / FILE, "ab") as file:
+        file.write((other / FILE).read_bytes())
+    with pytest.raises(StateError, match="holds an experiment with another learning"):
+        read_records(ours, more)
 
 
 def test_a_save_is_done_before_the_process_ends(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
