@@ -133,7 +133,7 @@ def compare(
     if gain is None:
         lines.append("their best adapters can't be compared: they were not asked the same questions")
     else:
-        points = f"{100 * gain.value:+.0f} points of 100 (95 %: {100 * gain.low:+.0f} to {100 * gain.high:+.0f})"
+        points = f"{100 * gain.value:+z.0f} points of 100 (95 %: {100 * gain.low:+z.0f} to {100 * gain.high:+z.0f})"
         lines.append(f"{views[1].name} against {views[0].name} on the same questions: {points}")
     lines += [f"  {printable(f'{setting}: {first} | {second}')}" for setting, first, second in differences]
     emit(record, lines, json)

@@ -128,7 +128,7 @@ def format_gain(gain: float, low: float, high: float, questions: int) -> str:
     """A gain in accuracy with its 95 % interval; no figure of fewer than `FEW` questions."""
     if questions < FEW:
         return TOO_FEW
-    return f"gain {gain:+.2f} (95 % {low:+.2f} to {high:+.2f})"
+    return f"gain {gain:+z.2f} (95 % {low:+z.2f} to {high:+z.2f})"
 
 
 def round_figures(event: events.RoundFinished) -> list[str]:

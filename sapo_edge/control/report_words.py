@@ -59,7 +59,7 @@ def verdict(report: Report) -> tuple[str, str]:
     gain = report.gain
     if report.questions < FEW:
         return "yellow", f"• {report.before} → {report.now} of {report.questions}: {TOO_FEW}"
-    low, high = (f"{100 * number:+.0f}" for number in (gain.low, gain.high))
+    low, high = (f"{100 * number:+z.0f}" for number in (gain.low, gain.high))
     figures = f"{exact(gain.value, '+')} points of 100 (95 %: {low} to {high})"
     if gain.low > 0:
         return "green", f"▲ It got better: {figures}"
@@ -70,7 +70,7 @@ def verdict(report: Report) -> tuple[str, str]:
 
 def exact(share: float, sign: str = "") -> str:
     """In hundredths, with one decimal place unless it is 0: so shares of 200 questions and their rise agree."""
-    return f"{100 * share:{sign}.1f}".removesuffix(".0")
+    return f"{100 * share:{sign}z.1f}".removesuffix(".0")
 
 
 def counts(report: Report) -> Iterator[str]:

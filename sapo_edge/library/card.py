@@ -109,7 +109,7 @@ def _learned(facts: Facts) -> dict[str, Any] | None:
     examples = f", shown {report.base_examples} more worked examples" if report.base_examples else ""
     before = f"base model{examples}" if is_base else f"the adapter of {facts.origin}"
     gain = report.gain
-    figure = f"Gain: {gain.value:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}], paired on the same questions."
+    figure = f"Gain: {gain.value:+z.3f} [{gain.low:+z.3f}, {gain.high:+z.3f}], paired on the same questions."
     return {
         "questions": report.questions,
         "split": report.split,

@@ -74,9 +74,9 @@ class Results:
         return cls(*shares, gain.value, gain.low, gain.high, gain.gained, gain.lost, questions, split)
 
     def __str__(self) -> str:
-        interval = f"95 % {self.low:+.2f} to {self.high:+.2f}"
+        interval = f"95 % {self.low:+z.2f} to {self.high:+z.2f}"
         changed = f"{self.became_right} became right, {self.became_wrong} became wrong"
-        shares = f"{self.base:.2f} -> {self.adapter:.2f}, gain {self.gain:+.2f} ({interval})"
+        shares = f"{self.base:.2f} -> {self.adapter:.2f}, gain {self.gain:+z.2f} ({interval})"
         return f"{self.questions} {self.split} questions: {shares}; {changed}"
 
 

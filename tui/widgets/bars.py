@@ -41,7 +41,7 @@ def add_tasks(text: Text, tasks: Sequence[TaskCourse], width: int) -> None:
     for task in tasks:
         change = f"{percent(task.before, task.questions):>5} → {percent(task.now, task.questions):>5}"
         gain = task.gain if task.questions >= FEW else None
-        rise = "" if gain is None else f"({100 * gain.low:+.0f} to {100 * gain.high:+.0f})"
+        rise = "" if gain is None else f"({100 * gain.low:+z.0f} to {100 * gain.high:+z.0f})"
         interval = f"  {rise:15}" if detailed else " "
         text.append(f"  {printable(task.name)[:names]:{names}} {change}{interval}")
         add_bar(text, task.now / max(1, task.questions), bar, "green" if task.now > task.before else "")

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from sapo_edge import events
-from sapo_edge.control.event_words import describe_event, describe_held_out
+from sapo_edge.control.event_words import describe_event, describe_held_out, format_gain
+from sapo_edge.control.report_words import exact
 
 ROUND = events.RoundFinished(
     round=34, reward_own=0.7, reward_external=0.54, groups=8, informative=5, own=4, external=4, tokens=2500,
@@ -72,3 +73,8 @@ def test_a_held_out_evaluation_is_compared_with_an_earlier_one() -> None:
     assert describe_held_out(BEFORE, BEFORE) == describe_held_out(BEFORE)
     for other in (replace(AFTER, split="validation"), replace(AFTER, questions=50), replace(AFTER, question_set="b")):
         assert describe_held_out(other, BEFORE) == describe_held_out(other), "other questions are not compared"
+
+
+def test_a_gain_of_nearly_nothing_has_no_minus() -> None:
+    assert format_gain(-0.004, -0.02, 0.004, 200) == "gain +0.00 (95 % -0.02 to +0.00)"
+    assert (exact(-0.0004, "+"), exact(-0.0004), exact(-0.005, "+")) == ("+0", "0", "-0.5")

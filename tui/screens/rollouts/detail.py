@@ -62,7 +62,7 @@ class AnswerList(CursorList[Reply], can_focus=False):
         return {
             "number": (str(reply.number), "muted"),
             "reward": (f"{reply.reward:.2f}", "strong"),
-            "advantage": (f"{reply.advantage:+.2f}", color),
+            "advantage": (f"{reply.advantage:+z.2f}", color),
             "end": (reply.end, "muted" if reply.ended else "warn"),
             "text": (" ".join(reply.text[:400].split()) or "(empty)", ""),
         }
@@ -179,7 +179,7 @@ class RolloutDetail(Vertical, can_focus=True):
         reply = self.chosen
         assert reply is not None
         reading = self.query_one("#reading")
-        figures = f"reward {reply.reward:.2f}  advantage {reply.advantage:+.2f}"
+        figures = f"reward {reply.reward:.2f}  advantage {reply.advantage:+z.2f}"
         reading.border_title = f"#{reply.number}  {figures}  {reply.end}"
         reading.scroll_to(y=0, animate=False)
         self.query_one("#text", Static).update(answer_text(reply))

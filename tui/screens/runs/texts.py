@@ -44,7 +44,7 @@ def verdict(run: RunView, other: RunView) -> tuple[str, str]:
     gain = compare_best(other, run)
     if gain is None:
         return "", OTHER_QUESTIONS
-    value, low, high = (f"{100 * number:+.0f}" for number in (gain.value, gain.low, gain.high))
+    value, low, high = (f"{100 * number:+z.0f}" for number in (gain.value, gain.low, gain.high))
     figures = f"{value} points of 100 (95 %: {low} to {high})"
     if gain.low > 0:
         return "green", f"▲ It is better: {figures}"
@@ -106,5 +106,5 @@ def _figures(arm: ArmView, baseline: ArmView, seeds: int) -> str:
         against = "baseline"
     else:
         difference = arm.difference(baseline)
-        against = "-" if difference is None else f"{difference[0]:+.3f} ({counted(difference[1], 'pair')})"
+        against = "-" if difference is None else f"{difference[0]:+z.3f} ({counted(difference[1], 'pair')})"
     return f"{f'{len(arm.accuracies)}/{seeds}':>6}  {accuracy:>13}  {against:18}"
