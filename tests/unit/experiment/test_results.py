@@ -107,6 +107,17 @@ def test_a_directory_belongs_to_one_experiment(tmp_path: Path) -> None:
             results(tmp_path).claim(PLAN, {name: "4"})
 
 
+def test_what_was_appended_and_was_made_with_another_model_is_refused(tmp_path: Path) -> None:
+    one, two = results(tmp_path / "one"), results(tmp_path / "two")
+    for found, model in ((one, "1"), (two, "2")):
+        found.directory.mkdir()
+        found.claim(PLAN, {"backend": "torch", "model base": model})
+    with (tmp_path / "one" / FILE).open("ab") as file:
+        file.write((tmp_path / "two" / FILE).read_bytes())
+    with pytest.raises(StateError, match="was made with another model base; give another directory with --to"):
+        one.read()
+
+
 def test_one_process_at_a_time_works_in_a_directory(tmp_path: Path) -> None:
     held = rf"another sapo experiment \(process {os.getpid()}\)"
     with exclusive(tmp_path), pytest.raises(StateError, match=held), exclusive(tmp_path):
