@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sapo_edge.cli.output import discard_output
 from sapo_edge.errors import ExitCode, SapoError
+from sapo_edge.plain import printable
 from sapo_edge.state.durable import state_error
 from sapo_edge.state.logs import priority
 
@@ -37,7 +38,8 @@ def run_to_end(action: Callable[[], object]) -> int | str | None:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except SapoError as error:
-        print(f"{priority('error')}sapo: {error}", file=sys.stderr)
+        # It may name what strangers wrote: a model's file or template.
+        print(f"{priority('error')}sapo: {printable(error, lines=True)}", file=sys.stderr)
         return error.exit_code
     except ModuleNotFoundError as error:
         package = str(error.name).partition(".")[0]
@@ -48,7 +50,7 @@ def run_to_end(action: Callable[[], object]) -> int | str | None:
     except OSError as error:
         if error.errno in _OF_A_PATH and isinstance(error.filename, str | bytes):
             problem = state_error(error, "use", Path(os.fsdecode(error.filename)))
-            print(f"{priority('error')}sapo: {problem}", file=sys.stderr)
+            print(f"{priority('error')}sapo: {printable(problem, lines=True)}", file=sys.stderr)
             return ExitCode.FAILED
         if error.errno not in (errno.EPIPE, errno.ENOSPC):
             raise

@@ -128,7 +128,7 @@ def _read_record(file: Path) -> Published:
         return Published(
             printable(check_text("base.name", base["name"], 256)),
             printable(check_text("base.repository", base["repository"], 256)),
-            check_text("base.digest", base["digest"], 64),
+            bytes.fromhex(check_text("base.digest", base["digest"], 64)).hex(),
             printable(check_text("manifest.name", manifest["name"], 64)),
             bytes.fromhex(check_text("manifest.digest", manifest["digest"], 64)).hex(),
             check_integer("round", record["round"], 0, 10**9),

@@ -20,7 +20,9 @@ from functools import partial
 from pathlib import Path
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
+from gguf import GGUFWriter
 
 from sapo_edge.cli import entry
 from sapo_edge.cli.commands import GROUPS, PLACES
@@ -49,6 +51,17 @@ def test_only_the_journal_gets_priorities(invoke: Invoke, tmp_path: Path, monkey
     assert priority("error") == ""
     monkeypatch.delenv("JOURNAL_STREAM")
     assert priority("error") == ""
+
+
+def test_what_a_model_says_of_itself_does_not_reach_the_terminal_as_it_is(invoke: Invoke, tmp_path: Path) -> None:
+    writer = GGUFWriter(tmp_path / "m.gguf", "lla\x1b]0;title\x07ma")
+    writer.add_tensor("token_embd.weight", np.zeros((4, 32), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    refused = invoke("run", "--solo", "--model", tmp_path / "m.gguf", "--home", tmp_path / "home")
+    assert "lla\\x1b]0;title\\x07ma" in refused.err and "\x1b" not in refused.err and refused.err.endswith("\n")
 
 
 def test_commands_at_the_end_of_a_run_can_be_pasted(
