@@ -233,8 +233,9 @@ class SapoApp(App[ExitCode]):
 
     def connection_changed(self) -> None:
         """Redraw after the node was found, lost, or is starting; show the results of a run that has ended."""
-        self._mark(Change.ALL)
         before, self._standing = self._standing, self.state.standing
+        # What a starting node says comes four times a second, too often to read files again.
+        self._mark(Change.PROGRESS if before is self._standing is Standing.STARTING else Change.ALL)
         if before is not Standing.ATTACHED:
             self._polls = 0
         if before is Standing.ATTACHED is not self._standing:

@@ -140,6 +140,12 @@ async def test_pasted_lines_become_answers_and_hostile_or_long_ones_are_refused(
         await pilot.press("e")
         paste(screen, "41\r\n\n 42 \n")
         await until(pilot, lambda: fields(screen) == ["41", "42"])
+        form = screen.query_one(AnswerFields)
+        for pasted in ([str(number) for number in range(8)], [str(number) for number in range(8, 16)], ["41", "42"]):
+            form.select_all()
+            paste(screen, "\n".join(pasted))
+            await until(pilot, lambda pasted=pasted: fields(screen) == pasted)  # type: ignore[misc]
+        assert "left out" not in note(screen), "what they replace makes room"
         paste(screen, "\x1b[2J\x1b]0;owned\x07")
         await until(pilot, lambda: "control characters" in note(screen))
         assert fields(screen) == ["41", "42"]

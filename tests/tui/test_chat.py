@@ -212,6 +212,11 @@ async def test_examples_are_chosen_with_keys_and_mouse_and_shown_as_text(launche
         await pilot.press("enter")
         await pilot.pause()
         assert not screen.query(Turn) and "2000" in notices(screen.sapo)
+        box.select_all()
+        box.post_message(events.Paste("z" * 9000))
+        await until(pilot, lambda: box.text == "z" * 4000)
+        box.select_all()
+        await press(pilot, "ctrl+j", then=lambda: box.text == "\n")
         box.text = ""
         launcher.node.question = good  # type: ignore[method-assign]
         await press(pilot, "escape", "y", then=lambda: box.text == QUESTION.text)

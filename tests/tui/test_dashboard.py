@@ -26,8 +26,17 @@ from sapo_edge.tui.node.history import Evaluation
 from sapo_edge.tui.node.machine import Load, LoadMeter
 from sapo_edge.tui.node.state import NodeState, Standing
 from sapo_edge.tui.screens.dashboard.curves import LEAST, CurvesPlot, Window
+from sapo_edge.tui.screens.dashboard.screen import Dashboard
 from sapo_edge.tui.screens.dashboard.texts import batch_text, machine_text
-from sapo_edge.tui.screens.view import NAV_COLUMNS, NAV_TIGHT_COLUMNS, NAV_TWO_COLUMNS, VIEWS, Nav, NavItem
+from sapo_edge.tui.screens.view import (
+    NAV_COLUMNS,
+    NAV_TIGHT_COLUMNS,
+    NAV_TWO_COLUMNS,
+    VIEWS,
+    Change,
+    Nav,
+    NavItem,
+)
 from sapo_edge.tui.widgets.plot import ticks
 from tests.tui.fake_launcher import LOAD, FakeLauncher
 from tests.tui.shell import Pictured, Size, attached, following, lines, press, running, screen, still, text, until
@@ -219,6 +228,11 @@ async def test_keys_choose_curves_and_rounds_and_the_machine_and_the_end_are_tol
         app.state.history.curves.bucket = 2
         await press(pilot, "+", then=lambda: "Reward, rounds 20 to 40" in screen(app) and launcher.read == [(20, 40)])
         await until(pilot, lambda: plot._part is not None and plot._part.round == [*range(20, 41)])
+        # A shorter run has all of its rounds.
+        app.state.history.curves.bucket = 1
+        assert isinstance(app.screen, Dashboard)
+        app.screen.refresh_node(Change.ROUND)
+        assert plot._part is None
         await press(pilot, "left", then=lambda: "Reward, rounds 10 to 30" in screen(app))
         await press(pilot, "0", then=lambda: "Reward by round" in screen(app))
         await pilot.resize_terminal(160, 40)

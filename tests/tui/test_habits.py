@@ -38,6 +38,9 @@ async def test_the_palette_has_what_keys_do_and_a_letter_jumps_to_a_part(launche
         for key in ("ctrl+o", "escape", "1"):
             await press(pilot, "ctrl+o", then=lambda: isinstance(app.screen, Jump))
             await press(pilot, key, then=lambda: app.current_mode == "results" and app.focused is parts[2])
+        await press(pilot, "ctrl+o", then=lambda: isinstance(app.screen, Jump))
+        await pilot.resize_terminal(100, 30)
+        await until(pilot, lambda: not isinstance(app.screen, Jump))
 
 
 async def test_a_screen_is_saved_as_text_and_as_a_picture_and_what_the_mouse_selects_is_copied(

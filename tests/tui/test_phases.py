@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from pytest import approx
 
-from sapo_edge.tui.node.state import STEPS, RoundClock
+from sapo_edge.events import HeadStart
+from sapo_edge.tui.node.history import History
+from sapo_edge.tui.node.state import STEPS, NodeState, RoundClock
 from tests.fakes import Clock
 
 
@@ -27,6 +29,14 @@ class Watched(RoundClock):
 @pytest.fixture
 def watched() -> Watched:
     return Watched()
+
+
+def test_the_head_start_of_a_run_is_forgotten_with_the_next_run() -> None:
+    state = NodeState()
+    state.apply(HeadStart(updates=414, learned=3312, accuracy=0.69, correct=138, questions=200))
+    assert state.head_start is not None
+    state.attach({"round": 0}, {}, History())
+    assert state.head_start is None
 
 
 def test_the_time_is_known_in_the_last_phase_of_the_first_round(watched: Watched) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import sys
 import unicodedata
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -23,15 +25,18 @@ from sapo_edge.control.run_report import RunReport
 from sapo_edge.control.runs import RunView
 from sapo_edge.errors import ConfigError
 from sapo_edge.evaluate import Gain
+from sapo_edge.state.detail import Example
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look.terminal import MAX_NOTICE, desktop_notice
+from sapo_edge.tui.node import keeper
 from sapo_edge.tui.node.history import Evaluation, History
-from sapo_edge.tui.node.launcher import JobResult
+from sapo_edge.tui.node.launcher import JobResult, Outcome
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.results.export import Export, choices
 from sapo_edge.tui.screens.results.picture import HEIGHT, LEFT, TOP, WIDTH, draw, to_png, to_svg
 from sapo_edge.tui.screens.results.picture import Text as PictureText
 from sapo_edge.tui.screens.results.screen import PICTURE, Results
+from sapo_edge.tui.screens.results.screen import tested as report_of_test
 from sapo_edge.tui.screens.results.texts import report_text
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import FakeLauncher
@@ -135,6 +140,49 @@ async def test_it_opens_when_a_run_of_so_many_rounds_ends_and_gives_it_forty_mor
         await press(pilot, "u", then=lambda: launcher.starts == 3 and app.state.standing is Standing.ATTACHED)
         assert launcher.changes == [("desktop_notice", "on"), ("rounds", "80")]
     assert "\x1b]9;sapo: all 40 rounds are done\x07" in written
+
+
+async def test_what_a_starting_node_says_makes_no_screen_read_its_files_again(
+    starting: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "LOOK_SECONDS", 0.02)
+    read, outcome, looks, said = [0], starting.outcome, [0], starting.starting
+
+    def counted() -> Outcome:
+        read[0] += 1
+        return outcome()
+
+    def asked() -> Sequence[str]:
+        looks[0] += 1
+        return said()
+
+    monkeypatch.setattr(starting, "outcome", counted)
+    monkeypatch.setattr(starting, "starting", asked)
+    async with running(starting) as (pilot, app):
+        await until(pilot, lambda: app.state.standing is Standing.STARTING)
+        await press(pilot, "8", then=lambda: isinstance(app.screen, Results) and read[0] > 0)
+        before, looked = read[0], looks[0]
+        await until(pilot, lambda: looks[0] > looked + 20)
+        assert read[0] == before
+
+
+async def test_while_a_node_starts_rounds_are_counted_from_its_run_not_from_the_one_before(
+    launcher: FakeLauncher,
+) -> None:
+    async with running(launcher, ready=opened) as (pilot, app):
+        app.state.status = {**app.state.status, "round": 400}
+        app.state.standing = Standing.STARTING
+        await press(pilot, "u", then=lambda: launcher.changes == [("rounds", "80")])
+
+
+def test_a_test_keeps_what_was_shown_of_the_questions_that_were_trained_on() -> None:
+    one = Example("chain_sum", "2 + 3?", "5", "5", right=True)
+    pair = one, one
+    before = Report("validation", 1, 1, 0, 1, Gain(1.0, 0.0, 1.0, 1, 0), examples=(pair,), own=(pair, pair))
+    side = {"questions": 1, "correct": 1, "formed": 1, "entries": {"chain_sum": {"marks": "1"}}}
+    record = {"base": side, "adapter": side, "gain": asdict(before.gain), "base_examples": 0}
+    found = report_of_test(record, 1, before)
+    assert (found.split, found.examples, found.own) == ("test", before.examples, before.own)
 
 
 async def test_the_picture_is_saved_and_a_node_gets_more_rounds(

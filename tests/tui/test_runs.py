@@ -73,6 +73,18 @@ async def test_a_run_goes_on_with_what_it_trains_on_and_shares_nothing_again_una
         assert launcher.changes == [("network", "solo"), ("manifest", "arithmetic")]
 
 
+async def test_the_cursor_stays_on_its_run_while_others_come(launcher: FakeLauncher) -> None:
+    launcher.other_runs = [OLD]
+    async with running(launcher, ready=opened) as (pilot, app):
+        assert isinstance(app.screen, Runs)
+        runs = app.screen.list
+        await press(pilot, "down", then=lambda: runs.chosen == OLD)
+        runs.show([replace(OLD, name="another"), *runs.rows], "")
+        assert runs.chosen == OLD
+        runs.show([run for run in runs.rows if run is not OLD], "")
+        assert runs.cursor == 1, "gone, it is the one in its place"
+
+
 async def test_the_current_run_goes_on_where_no_node_runs(launcher: FakeLauncher) -> None:
     launcher.other_runs = [OLD]
     async with running(launcher, ready=opened) as (pilot, app):
@@ -108,6 +120,11 @@ async def test_an_experiment_is_watched_also_from_a_directory_that_is_gone(
         arms = tuple(replace(arm, accuracies=dict.fromkeys(range(4), 0.6), running={}) for arm in setting.arms)
         launcher.experiments = [replace(EXPERIMENT_STATE, settings=(replace(setting, arms=arms),))]
         assert isinstance(app.screen, Runs)
+        monkeypatch.setattr(app, "busy", lambda group: group == "runs-look")
+        app.screen._look_again()
+        await pilot.pause(0.1)
+        assert "3 of 8 swarms finished" in screen(app), "the look before has not ended"
+        monkeypatch.undo()
         app.screen._look_again()
         await until(pilot, lambda: "8 of 8 swarms finished" in screen(app))
         await press(pilot, "escape", then=lambda: "first against" in screen(app))

@@ -240,6 +240,8 @@ def test_the_editor_shows_plain_lines() -> None:
     file = '{"question": "2 + 3?", "answer": 5, "check": "number"}\n'
     file += '{"question": "Capital?", "answer": "Rome", "fold": true}\n'
     assert to_text(file) == "2 + 3? | 5\nCapital? | Rome"
+    shown_whole = file + '{"question": "a | b"}\n'
+    assert to_text(shown_whole.replace("\n", "\r\n")) == to_text(shown_whole), "an editor drops carriage returns"
     strict = '{"question": "Capital?", "answer": "Rome"}'
     assert to_text(strict) == strict and to_questions("no answer") == '{"question": "no answer"}\n'
     assert to_text(to_questions("no answer\na | b")) == "no answer\na | b"

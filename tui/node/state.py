@@ -172,6 +172,7 @@ class NodeState:
         self.history = history
         self.clock = RoundClock()
         self.settings = settings
+        self.head_start = None
         self.set_status(status)
         if last := status.get("last_round"):
             self.clock.round_finished(float(last.get("seconds_generate") or 0), float(last.get("seconds_update") or 0))

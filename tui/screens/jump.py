@@ -30,6 +30,7 @@ class Jump(ModalScreen[Widget | None]):
         self._parts = dict(zip(LETTERS, parts, strict=False))
 
     def compose(self) -> ComposeResult:
+        self._laid_out = self.app.size
         for letter, part in self._parts.items():
             label = Static(f" {letter} ", markup=False)
             label.styles.offset = part.region.offset
@@ -37,7 +38,8 @@ class Jump(ModalScreen[Widget | None]):
 
     def on_resize(self, event: Resize) -> None:
         """Close: the parts have moved."""
-        if event.size != self.app.size:
+        # It may be told of a size twice.
+        if event.size != self._laid_out and self.is_current:
             self.dismiss(None)
 
     def on_key(self, event: Key) -> None:

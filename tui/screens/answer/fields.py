@@ -88,8 +88,9 @@ class AnswerFields(TextArea):
         if problem := next(filter(None, map(answer_problem, lines)), ""):
             self.post_message(self.PasteRejected(f"not pasted: {problem}"))
             return
-        room = MAX_ANSWERS + 1 - self.document.line_count
-        self.insert("\n".join(lines[:room]))
+        room = MAX_ANSWERS + 1 - self.document.line_count + self.selected_text.count("\n")
+        # TextArea's `insert` would leave what is selected.
+        self.replace("\n".join(lines[:room]), *self.selection, maintain_selection_offset=False)
         if len(lines) > room:
             missing = f"{len(lines) - room} of {len(lines)} pasted lines were left out"
             self.post_message(self.PasteRejected(f"{missing}: {MAX_ANSWERS} answers at most"))

@@ -78,14 +78,18 @@ class AskBox(TextArea):
         event.prevent_default()
         event.stop()
         text = printable(event.text.replace("\r\n", "\n").replace("\r", "\n"), lines=True)
-        self.insert(text[: max(0, 2 * MAX_QUESTION - len(self.text))])
+        self._put_in(text[: max(0, 2 * MAX_QUESTION - len(self.text) + len(self.selected_text))])
 
     def action_submit(self) -> None:
         if text := self.text.strip():
             self.post_message(self.Asked(text))
 
     def action_newline(self) -> None:
-        self.insert("\n")
+        self._put_in("\n")
+
+    def _put_in(self, text: str) -> None:
+        # TextArea's `insert` would leave what is selected.
+        self.replace(text, *self.selection, maintain_selection_offset=False)
 
     def action_cursor_up(self, select: bool = False) -> None:
         """Go up; from the first line, to the question before."""

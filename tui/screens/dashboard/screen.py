@@ -197,9 +197,11 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
 
     def _show_charts(self) -> None:
         history, plot = self.sapo.state.history, self.query_one(CurvesPlot)
-        plot.show(history, self._part)
         if plot.window.rounds and history.curves.bucket > 1:
             self._read_part()
+        else:
+            self._part = None
+        plot.show(history, self._part)
         if self.has_class("-both") or self._view == BY_TASK:
             self._show_tasks()
             evaluated = (id(history), *(item.round for item in history.held_out[-1:]))
@@ -221,7 +223,8 @@ In a small terminal the panels stand one below the other: `↑` and `↓` scroll
             width = self.app.size.width - 2 - self.has_class("-stacked")
             line = texts.now_text(state, self.sapo.keeper.lines, max(36, width))
             # Only a sentence may need more than one line.
-            self.query_one("#progress", Steady).put(line, layout=bool(change & Change.STANDING))
+            sentence = bool(change & Change.STANDING) or state.standing is Standing.STARTING
+            self.query_one("#progress", Steady).put(line, layout=sentence)
         if change & (Change.ROUND | Change.STATUS):
             mood, sentences = texts.is_it_working(state.history, state.status)
             verdict = self.query_one("#verdict", Steady)

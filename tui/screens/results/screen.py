@@ -178,7 +178,9 @@ an experiment.
         if outcome is None:
             return
         state, line = self.sapo.state, self.query_one(JobLine)
-        target = max(state.round, outcome.report.run.rounds) + MORE_ROUNDS
+        # While a node starts, the round is still that of the run before.
+        round = state.round if state.standing is Standing.ATTACHED else 0
+        target = max(round, outcome.report.run.rounds) + MORE_ROUNDS
         try:
             await asyncio.to_thread(self.sapo.launcher.set, "rounds", str(target))
             if state.standing is Standing.ATTACHED:
@@ -216,9 +218,9 @@ def tested(record: Mapping[str, Any], round: int, before: Report | None) -> Repo
 
     base, adapter = record["base"], record["adapter"]
     marks = ({name: counts["marks"] for name, counts in side["entries"].items()} for side in (base, adapter))
-    examples = () if before is None else before.examples
+    examples, own = ((), ()) if before is None else (before.examples, before.own)
     counts = base["questions"], base["correct"], adapter["correct"]
     formed = base["formed"], adapter["formed"]
     return Report(
-        "test", round, *counts, Gain(**record["gain"]), by_task(*marks), examples, formed, record["base_examples"]
+        "test", round, *counts, Gain(**record["gain"]), by_task(*marks), examples, formed, record["base_examples"], own
     )

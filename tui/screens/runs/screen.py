@@ -268,7 +268,8 @@ round.
             self._look()
 
     def _look_again(self) -> None:
-        if self._experiment and self.is_current:
+        # The first look may take longer than the time between two.
+        if self._experiment and self.is_current and not self.sapo.busy("runs-look"):
             self._look()
 
     @work(group="runs-look", exclusive=True)

@@ -34,10 +34,13 @@ class RunList(CursorList["RunView"]):
     compared = ""
 
     def show(self, runs: Sequence[RunView], compared: str) -> None:
-        cursor = None if self.rows else next((place for place, run in enumerate(runs) if run.current), 0)
+        chosen = self.chosen
+        # The first time the current run; then the chosen one, beside which others may have come.
+        wanted = [run.current if chosen is None else run.name == chosen.name for run in runs]
+        cursor = wanted.index(True) if True in wanted else self.cursor
         self.compared = compared
         self.styles.height = len(runs) + 1
-        self.take(runs, cursor=cursor)
+        self.take(runs, cursor=cursor if chosen is None or cursor != self.cursor else None)
 
     def cells(self, run: RunView) -> Cells:
         best = run.best

@@ -153,7 +153,7 @@ letters are large or small. A manifest or a table is shown as it is. `Ctrl+S` sa
 
 def to_text(questions: str) -> str:
     """The lines of a file of questions, as people write them where that says the same."""
-    return "\n".join(_plain(line) for line in questions.removesuffix("\n").split("\n"))
+    return "\n".join(_plain(line.removesuffix("\r")) for line in questions.removesuffix("\n").split("\n"))
 
 
 def to_questions(text: str) -> str:
