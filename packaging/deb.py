@@ -94,10 +94,9 @@ def main() -> int:
     parser.add_argument(
         "--core", action="store_true", help="without torch, for a relay or a generator: name the extras"
     )
-    parser.add_argument(
-        "--architecture", choices=MACHINES, default=_output("dpkg", "--print-architecture"), help="by default this one"
-    )
+    parser.add_argument("--architecture", choices=MACHINES, help="by default this one")
     options = parser.parse_args()
+    options.architecture = options.architecture or _output("dpkg", "--print-architecture")
     skipped = re.compile(r"sapo_edge-[^+]*-" if options.core else r"sapo_edge-.*\+core-")
     machine = MACHINES.get(options.architecture, options.architecture)
     runs = re.compile(rf".*(-any|_{machine})\.whl")

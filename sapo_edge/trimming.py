@@ -30,7 +30,8 @@ def trim(site: Path) -> tuple[int, int]:
     bytes that became free, and those that would have if their files were not shared.
     """
     freed = shared = 0
-    for path in list(_for_developers(site)):
+    # One at a time: a folder that is removed may have held another.
+    for path in _for_developers(site):
         states = [file.lstat() for file in (path, *path.rglob("*")) if not file.is_dir()]
         unwanted = sum(state.st_size for state in states)
         if any(state.st_nlink > 1 for state in states):

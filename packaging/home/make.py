@@ -1,7 +1,7 @@
 """Make the data of the skill `home` from Home Assistant's sentences; run by hand, not part of sapo-edge.
 
     python -m venv .venv-home && .venv-home/bin/pip install hassil==3.12.1 home-assistant-intents==2026.10.27
-    .venv-home/bin/python packaging/home/make.py [--show N] [LANGUAGE...]
+    .venv-home/bin/python packaging/home/make.py [--unused] [LANGUAGE...]
 
 The package's templates are made to recognise speech: they also accept what nobody says ("switch out each and every the
 lamp") and what means two things. This script writes out each template's sentences, keeps those that a person could say,

@@ -19,7 +19,8 @@ def open_workspace(
 ) -> Workspace:
     """Resolve what a command works on, `--set` assignments too: see `sapo_edge.library.workspace.open_workspace`."""
     values = dict(flags or {})
-    for name, value in parse_assignments(assignments or ()).items():
+    for written, value in parse_assignments(assignments or ()).items():
+        name = written.replace("-", "_")
         if values.get(name) is not None:
             raise ConfigError(f"{name} is given twice", "leave one of them out")
         values[name] = value
@@ -33,5 +34,7 @@ def parse_assignments(assignments: Iterable[str], flag: str = "--set") -> dict[s
         name, equals, value = assignment.partition("=")
         if not equals:
             raise ConfigError(f"{flag} {assignment} has no value", f"write it as {flag} name=value")
+        if name.strip() in pairs:
+            raise ConfigError(f"{name.strip()} is given twice", "leave one of them out")
         pairs[name.strip()] = value.strip()
     return pairs

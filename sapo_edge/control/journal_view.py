@@ -10,20 +10,17 @@ import math
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from sapo_edge.events import Event, HeadStart, RoundFinished, from_json
-from sapo_edge.state.durable import is_read_only
 from sapo_edge.state.journal import (
     LAST_EVENT,
     Journal,
     JournaledRollout,
-    reported_damage,
-    reported_errors,
+    reading,
     rollout_from_row,
 )
 from sapo_edge.swarm.joining.identity import readable_name
@@ -199,21 +196,6 @@ class JournalReader:
             query = "SELECT * FROM rollouts WHERE round = ? AND position = ?"
             row = connection.execute(query, (round, position)).fetchone()
             return None if row is None else rollout_from_row(row)
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that only reads a journal, which this or another process writes; all its queries see one state."""
-    # On a read-only disk SQLite can't make the file beside the journal by which it would notice a writer.
-    alone = is_read_only(path) and not path.with_name(f"{path.name}-wal").exists()
-    uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
-    with (
-        reported_errors(path),
-        reported_damage(path),
-        closing(sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None)) as connection,
-    ):
-        connection.execute("BEGIN")
-        yield connection
 
 
 def last_event(

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.control.journal_view import COMPARABLE, last_event, reading
+from sapo_edge.control.journal_view import COMPARABLE, last_event
 from sapo_edge.evaluate import Gain, paired_gain
 from sapo_edge.events import FORMED, Comparison, HeadStart, count_right
 from sapo_edge.state.detail import AHEAD, TRAINED, Detail, Example
-from sapo_edge.state.journal import LAST_EVENT
+from sapo_edge.state.journal import LAST_EVENT, reading
 
 _AHEAD = LAST_EVENT.replace("ORDER", "AND json_extract(event, '$.updates') = ? ORDER")
 _EVALUATION = f"SELECT round, correct, questions, split, answers {COMPARABLE}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.control.event_words import FEW, format_gain
-from sapo_edge.control.journal_view import COMPARABLE, reading
+from sapo_edge.control.journal_view import COMPARABLE
 from sapo_edge.control.report import Report, read_report
 from sapo_edge.control.report_words import MORE_ROUNDS
 from sapo_edge.control.runs import RunView, read_run
@@ -19,7 +19,7 @@ from sapo_edge.evaluate import paired_gain
 from sapo_edge.plain import counted
 from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.detail import Example
-from sapo_edge.state.journal import JOULES, MEASURED, WORKED
+from sapo_edge.state.journal import JOULES, MEASURED, WORKED, reading
 from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.runs import read_origin

@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sapo_edge.config.settings import SETTINGS
-from sapo_edge.control.journal_view import COMPARABLE, last_event, reading
+from sapo_edge.control.journal_view import COMPARABLE, last_event
 from sapo_edge.control.report import Report, read_report
 from sapo_edge.errors import StateError
 from sapo_edge.evaluate import Gain, paired_gain
 from sapo_edge.events import NodeStarted
 from sapo_edge.state.checkpoints import Checkpoints
+from sapo_edge.state.journal import reading
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.runs import run_names
 

@@ -270,7 +270,15 @@ class ControlServer:
             if self._stopping.is_set() or not same_user(end):
                 end.close()
             else:
-                self._admit(Client(end))
+                client = Client(end)
+                try:
+                    self._admit(client)
+                except RuntimeError as error:
+                    _logger.warning("a connection can't be served: %s", error)
+                    with self._lock:
+                        self._clients.discard(client)
+                    client.abort()
+                    end.close()
 
     def _admit(self, client: Client) -> None:
         client.push(encode({"v": VERSION, "hello": PRODUCT, "version": sapo_edge.__version__, "pid": os.getpid()}))

@@ -145,7 +145,7 @@ def read_plan(path: Path) -> Plan:
     try:
         with reported("read", path, "give another file"):
             content = tomllib.loads(path.read_bytes().decode())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}", "correct that line") from error
     if not content.get("settings"):
         raise ConfigError(f"{path} has no settings", "add at least one [[settings]]")

@@ -19,7 +19,6 @@ from sapo_edge.backends.adapter.files import CONFIG_FILE
 from sapo_edge.backends.hub.base import base_of
 from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.source import open_source
-from sapo_edge.control.journal_view import reading
 from sapo_edge.control.report import read_report
 from sapo_edge.errors import ConfigError, ManifestError
 from sapo_edge.fields import check_map
@@ -29,6 +28,7 @@ from sapo_edge.library.workspace import Workspace
 from sapo_edge.policy import Prompt
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.durable import reported
+from sapo_edge.state.journal import reading
 from sapo_edge.state.paths import Paths, RunPaths
 from sapo_edge.state.runs import read_origin, run_names
 from sapo_edge.tasks.manifest import Manifest

@@ -27,8 +27,15 @@ from typing import IO
 import sapo_edge
 from sapo_edge.errors import StateError
 from sapo_edge.fields import check_integer, check_list, check_map, check_number, check_text
-from sapo_edge.state.durable import check_space, make_private_directory, reported, sync_directory, write_atomically
-from sapo_edge.state.journal import reported_errors
+from sapo_edge.state.durable import (
+    check_space,
+    make_private_directory,
+    reported,
+    state_error,
+    sync_directory,
+    write_atomically,
+)
+from sapo_edge.state.journal import reading
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import IDENTITIES, Paths
 from sapo_edge.state.runs import run_names
@@ -137,7 +144,8 @@ def _write(paths: Paths, stream: IO[bytes], directory: Path, *, with_identity: b
             if run.journal.exists():
                 with tempfile.TemporaryDirectory(dir=directory, prefix=".journal-") as temporary:
                     copy = Path(temporary) / "journal.sqlite"
-                    _copy_journal(run.journal, copy)
+                    with reading(run.journal) as source, closing(sqlite3.connect(copy)) as target:
+                        source.backup(target)
                     name = _name_of(paths, run.journal)
                     files[name] = _add(archive, name, copy)
         backup = Backup(sapo_edge.__version__, time.time(), files)
@@ -166,22 +174,17 @@ def _name_of(paths: Paths, path: Path) -> str:
     return f"state/{path.relative_to(paths.state).as_posix()}"
 
 
-def _copy_journal(journal: Path, copy: Path) -> None:
-    uri = f"{journal.absolute().as_uri()}?mode=ro"
-    with (
-        reported_errors(journal),
-        closing(sqlite3.connect(uri, uri=True, timeout=10)) as source,
-        closing(sqlite3.connect(copy)) as target,
-    ):
-        source.backup(target)
-
-
 def _add(archive: zipfile.ZipFile, name: str, path: Path) -> tuple[int, str]:
     """Add a file; returns its bytes and SHA-256."""
     info = zipfile.ZipInfo.from_file(path, name, strict_timestamps=False)
     info.compress_type = zipfile.ZIP_DEFLATED
     digest, size = hashlib.sha256(), 0
-    with path.open("rb") as source, archive.open(info, "w") as target:
+    try:
+        source = path.open("rb")
+    except PermissionError as error:
+        # Otherwise the file of the backup would be blamed.
+        raise state_error(error, "read", path) from error
+    with source, archive.open(info, "w") as target:
         while chunk := source.read(_CHUNK):
             digest.update(chunk)
             size += len(chunk)

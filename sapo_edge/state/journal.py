@@ -11,7 +11,7 @@ import math
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -330,6 +330,21 @@ def _delete_after(connection: sqlite3.Connection, round: int) -> int:
     for table in ("rollouts", "held_out", "details", "events"):
         connection.execute(f"DELETE FROM {table} WHERE round > ?", (round,))
     return connection.execute("DELETE FROM rounds WHERE round > ?", (round,)).rowcount
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that only reads a journal, which this or another process writes; all its queries see one state."""
+    # On a read-only disk SQLite can't make the file beside the journal by which it would notice a writer.
+    alone = is_read_only(path) and not path.with_name(f"{path.name}-wal").exists()
+    uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if alone else ''}"
+    with (
+        reported_errors(path),
+        reported_damage(path),
+        closing(sqlite3.connect(uri, uri=True, timeout=5, isolation_level=None)) as connection,
+    ):
+        connection.execute("BEGIN")
+        yield connection
 
 
 @contextmanager

@@ -230,7 +230,11 @@ class Lines(Check):
         return placed / max(len(right), len(given))
 
     def text_of(self, answer: Any) -> Any:
-        return "\n".join(map(str, answer)) if isinstance(answer, list) else Check.text_of(self, answer)
+        if not isinstance(answer, list):
+            return Check.text_of(self, answer)
+        whole = all(isinstance(item, str | int | float) for item in answer)
+        require(whole, "an item of answer is not text", "write texts")
+        return "\n".join(map(str, answer))
 
 
 @dataclass(frozen=True, slots=True)

@@ -346,6 +346,9 @@ def test_a_page_on_a_port_in_use_is_refused_under_both_its_names(invoke: Invoke,
     (["run", "--set", "learning_rat=1"], ["did you mean learning_rate?"]),
     (["run", "--set", "own"], ["--set own has no value", "name=value"]),
     (["run", "--own", "2", "--set", "own=3"], ["own is given twice"]),
+    (["run", "--head-start", "5", "--set", "head-start=7"], ["head_start is given twice"]),
+    (["run", "--set", "own=2", "--set", "own=3"], ["own is given twice"]),
+    (["run", "--set", "max-tokens=20", "--set", "max_tokens=30"], ["max_tokens is given twice"]),
     (["run", "--manifest", "nothing"], ["nothing", "starter"]),
 ])  # fmt: skip
 def test_wrong_usage_and_settings(

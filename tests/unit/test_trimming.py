@@ -40,6 +40,14 @@ def library(tmp_path: Path) -> Path:
     return found[0]
 
 
+def test_a_folder_of_tests_within_one_that_goes_does_not_end_it(tmp_path: Path) -> None:
+    for folder in ("torch/include/tests", "torch/test/a/tests", "other/tests", "other/a"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "file").write_bytes(b"12345")
+    assert trim(tmp_path) == (15, 0)
+    assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["other", "a", "file", "torch"]
+
+
 def test_a_library_without_its_symbols_works(library: Path, tmp_path: Path) -> None:
     size, mode = library.stat().st_size, library.stat().st_mode
     freed, shared = trim(tmp_path)

@@ -109,6 +109,7 @@ async def ask_peers(
                         views.append(View(remote, answer.seen, answer.reachable, ahead))
                     if len(views) >= MAX_ASKED:
                         break
-    except SwarmError:
+    except* SwarmError:
+        # In a group, as the host's nurseries raise it.
         pass
     return views

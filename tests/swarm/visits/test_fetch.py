@@ -106,6 +106,14 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch, "ask_manifest", AsyncMock(return_value=None))
 
 
+@in_trio()
+async def test_nobody_is_asked_where_the_port_is_in_use() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert await visiting.ask_peers(taken.getsockname()[1], "loopback", (), b"s" * 32, None) == []
+
+
 @fails_without("swarm/visits/fetch.py", "trio.move_on_after(timeout) as", "trio.move_on_after(1e6) as")
 @fails_without("swarm/visits/fetch.py", "if peer_id in asked:")
 @fails_without("swarm/finding/visiting.py", "if len(views) >= MAX_ASKED:")

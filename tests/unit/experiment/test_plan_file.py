@@ -71,6 +71,11 @@ def test_a_plan_changes_single_numbers_of_learning_and_of_an_arms_training(tmp_p
     assert (arm.frozen, arm.rounds, type(arm.rounds)) == (2, 1.0, float)
 
 
+def test_a_plan_that_is_nested_too_deep_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not valid TOML"):
+        read(tmp_path, "seeds = " + "[" * 5000)
+
+
 WRONG = {
     "seeds = [": "not valid TOML",
     "seeds = 5": "has no settings",

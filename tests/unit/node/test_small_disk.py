@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from sapo_edge.control.journal_view import JournalReader
 from sapo_edge.errors import StateError
 from sapo_edge.state import logs
+from sapo_edge.state.archive import write_backup
 from sapo_edge.state.durable import SPACE_MARGIN
 from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import Paths
@@ -102,6 +104,10 @@ def live_with_too_little(directory: Path) -> None:
         disk.fails(operation, "read-only", "--home")
     assert lock_holder(disk.paths.lock) is None
     assert list(JournalReader(disk.paths.journal).rounds()), "what was learned can be read"
+    with tempfile.TemporaryDirectory() as elsewhere:
+        assert (
+            "state/runs/first/journal/journal.sqlite" in write_backup(disk.paths, Path(elsewhere) / "backup.zip").files
+        )
     disk.remount("rw")
     disk.work(1)
     for kind in ("the journal", "MB free and", "can't write"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -137,6 +138,20 @@ def test_what_could_not_come_back_is_not_written(paths: Paths, tmp_path: Path, m
             with pytest.raises(StateError, match=f"{limit} files|more than 2 GiB"):
                 write_backup(paths, tmp_path / "backup.zip")
         assert not list(tmp_path.glob("*backup.zip*"))
+
+
+def test_a_file_that_may_not_be_read_is_named(paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed, opened = paths.identity, Path.open
+
+    def refused(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path == closed:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(StateError, match=rf"can't read {closed}"):
+        write_backup(paths, tmp_path / "backup.zip")
+    assert not list(tmp_path.glob("*.zip"))
 
 
 def test_a_half_written_file_and_a_checkpoint_that_vanishes_do_not_spoil_the_backup(

@@ -101,6 +101,7 @@ def test_questions_are_part_of_the_bytes_and_of_the_digest(tmp_path: Path) -> No
     ({"question": "?", "answer": "A", "check": "choice"}, "choices is missing"),
     ({"question": "?", "answer": [], "check": "set"}, "answer has 0 items"),
     ({"question": "?", "answer": ["a,b"], "check": "set"}, "has a comma"),
+    ({"question": "?", "answer": ["a", None], "check": "lines"}, "an item of answer is not text"),
     ({"question": "?", "answer": [["a"]], "check": "set"}, "is not text"),
     ({"question": "?", "answer": "", "check": "regex", "pattern": "("}, "pattern is not valid"),
     ({"question": "?", "answer": "", "check": "regex", "pattern": r"(a)\1"}, "pattern is not valid"),
