@@ -66,8 +66,9 @@ class BasePolicy(ABC):
     def reasons(self) -> tuple[str, ...]:
         """What was chosen for the user and why, a sentence each."""
 
-    @property
+    @cached_property
     def model_digest(self) -> str:
+        # Of the file as it was loaded, whatever is there now.
         return self.source.digest
 
     @property

@@ -40,7 +40,7 @@ def on_this_machine(name: HubName) -> Path | None:
     repository = next((found for found in _cached_repositories() if found.repo_id == name.repository), None)
     snapshots = _snapshots(repository) if repository is not None else []
     if not name.file:
-        return next((snapshot for snapshot in snapshots[:1] if is_complete(snapshot)), None)
+        return next((snapshot for snapshot in snapshots if is_complete(snapshot)), None)
     # A part of a name may mean another file on the hub; what was downloaded by it is the only one here.
     files = _gguf_files(snapshots)
     found = name.among(list(files))
@@ -54,7 +54,9 @@ def kept_models() -> list[KeptModel]:
         snapshots = _snapshots(repository)
         if not snapshots:
             continue
-        newest, licence = snapshots[0], str(page_of(snapshots[0]).get("license") or "")
+        # Another program may have fetched one file of a newer version.
+        newest = next(filter(is_complete, snapshots), snapshots[0])
+        licence = str(page_of(newest).get("license") or "")
         if (newest / "config.json").exists():
             size = sum(file.stat().st_size for file in _directory_files(newest))
             models.append(KeptModel(str(HubName(repository.repo_id)), newest, size, licence, is_complete(newest)))

@@ -303,8 +303,13 @@ def _read(reader: _Reader) -> GgufHeader:
     return GgufHeader(path, metadata, tensors)
 
 
-@lru_cache(maxsize=8)
 def file_digest(path: Path) -> str:
     """SHA-256 (hex) of a file: the identity of a base model."""
+    status = path.stat()
+    return _digest(path, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _digest(path: Path, *_version: int) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

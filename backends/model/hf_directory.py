@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,7 +157,6 @@ class HfTensors:
             raise ModelError(problem, REMEDY)
 
 
-@lru_cache(maxsize=8)
 def _digest(files: tuple[Path, ...]) -> str:
     digest = hashlib.sha256()
     for file in files:

@@ -8,11 +8,11 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from sapo_edge.backends.model.chat_template import Layout, Turns, lay_out, text_after_answer, with_fixed_date
+from sapo_edge.backends.model.chat_template import Turns, lay_out, text_after_answer, with_fixed_date
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.hf_directory import REMEDY, HfDirectory
 from sapo_edge.backends.model.llama_library import has_llama, llama_library
@@ -52,16 +52,17 @@ class Vocabulary(ABC):
 
     Attributes:
         declared_end: id of the end token that the model's files declare.
+        piece: bytes of a token, by its id; control tokens are empty.
     """
 
     declared_end: int
 
     def __init__(self, name: object, *, thinking: bool) -> None:
         self._name = name
-        self._thinking = thinking
-        self._layouts: dict[tuple[str, ...], Layout] = {}
-        self._template_ids: dict[str, list[int]] = {}
-        self._pieces: dict[int, bytes] = {}
+        self.piece = cache(self._read_piece)
+        # All prompts have the same few parts.
+        self._template_part = cache(lambda text: self.tokenize(text, special=True))
+        self._layout = cache(lambda roles: lay_out(self._render, roles, name, thinking=thinking))
 
     @cached_property
     def end_token(self) -> int:
@@ -72,13 +73,6 @@ class Vocabulary(ABC):
     @abstractmethod
     def tokenize(self, text: str, *, special: bool) -> list[int]:
         """Token ids of a text; `special` parses control tokens such as `<|im_start|>` (templates only, never data)."""
-
-    def piece(self, token: int) -> bytes:
-        """Bytes of one token; control tokens are empty."""
-        piece = self._pieces.get(token)
-        if piece is None:
-            piece = self._pieces[token] = self._read_piece(token)
-        return piece
 
     @abstractmethod
     def _read_piece(self, token: int) -> bytes: ...
@@ -108,12 +102,6 @@ class Vocabulary(ABC):
             ids += self._template_part(text) if special else self.tokenize(text, special=False)
         return ids
 
-    def _template_part(self, text: str) -> list[int]:
-        # All prompts have the same few parts.
-        if text not in self._template_ids:
-            self._template_ids[text] = self.tokenize(text, special=True)
-        return self._template_ids[text]
-
     def prompt_text(self, prompt: Prompt) -> str:
         """The text whose token ids `encode_prompt` gives, for people: what stands in a turn looks as control tokens do.
 
@@ -124,10 +112,7 @@ class Vocabulary(ABC):
 
     def _texts(self, prompt: Prompt) -> Iterator[tuple[str, bool]]:
         """The texts of a prompt, and whether each is the template's, which may hold control tokens."""
-        roles = tuple(message.role for message in prompt)
-        layout = self._layouts.get(roles)
-        if layout is None:
-            layout = self._layouts[roles] = lay_out(self._render, roles, self._name, thinking=self._thinking)
+        layout = self._layout(tuple(message.role for message in prompt))
         turns = layout.prompt(prompt)
         for part in layout.parts:
             yield (part, True) if isinstance(part, str) else (turns[part].content, False)

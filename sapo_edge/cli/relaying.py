@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
@@ -26,7 +24,7 @@ from sapo_edge.state.secret import read_or_create_secret
 from sapo_edge.swarm.status import TROUBLES
 
 if TYPE_CHECKING:
-    from sapo_edge.swarm.visits.relay import RelayConfig, RelayStatus
+    from sapo_edge.swarm.visits.relay import RelayConfig
 
 DEFAULT_PORT = 4001
 """libp2p's usual port: people write a relay's address down, so it must not change."""
@@ -130,7 +128,7 @@ def _serve(config: RelayConfig, as_json: bool) -> None:
     from sapo_edge.swarm.tally import Tally
     from sapo_edge.swarm.visits.relay import run_relay
 
-    relay = partial(run_relay, config, Tally(_print_notice), partial(_ready, as_json), _reporter())
+    relay = partial(run_relay, config, Tally(_print_notice), partial(_ready, as_json))
     with suppress(KeyboardInterrupt):
         trio.run(until_signal, relay, "stopping; nodes continue without this relay")
 
@@ -147,23 +145,6 @@ def _ready(as_json: bool, addresses: tuple[str, ...]) -> None:
     else:
         print("\n".join(addresses), flush=True)
         narrate("relaying; give one of these addresses to the members as their bootstrap. Ctrl-C ends it")
-
-
-def _reporter() -> Callable[[RelayStatus], Awaitable[None]]:
-    """Writes connections, reservations and traffic of a relay to the log when they change."""
-    last: tuple[int, ...] = ()
-
-    async def report(status: RelayStatus) -> None:
-        nonlocal last
-        counts = (status.connections, status.reservations, status.circuits)
-        if counts != last:
-            last = counts
-            logging.getLogger("sapo_edge.relay").info(
-                "%d connections, %d reservations, %d circuits, %.1f MB sent, %.1f MB received",
-                *counts, status.sent / 1e6, status.received / 1e6,
-            )  # fmt: skip
-
-    return report
 
 
 if __name__ == "__main__":

@@ -6,8 +6,9 @@ It introduces members of a swarm to each other, and relays connections to nodes 
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.rendezvous.rendezvous import Rendezvous, Topic, keys_at, volunteer_keys
 from sapo_edge.swarm.tally import Tally
 
+_log = logging.getLogger("sapo_edge.relay")
 MEMBERS = 1000
 """Most connected nodes, each with a reservation; the owner may set another number."""
 SPARE_PLACES = 24
@@ -91,28 +93,11 @@ class RelayConfig:
         return Offer(reservations=self.members, circuits=max(1, int(self.members * CIRCUITS_PER_MEMBER)))
 
 
-@dataclass(frozen=True, slots=True)
-class RelayStatus:
-    """A snapshot of a relay: connections, reservations, circuits, bytes on the wire since startup."""
-
-    connections: int
-    reservations: int
-    circuits: int
-    sent: int
-    received: int
-
-
-async def run_relay(
-    config: RelayConfig,
-    tally: Tally,
-    ready: Callable[[tuple[str, ...]], None],
-    report: Callable[[RelayStatus], Awaitable[None]] | None = None,
-) -> None:
+async def run_relay(config: RelayConfig, tally: Tally, ready: Callable[[tuple[str, ...]], None]) -> None:
     """Run a relay until cancelled; ValueError if an announced host is neither a host name nor an IP address.
 
     Args:
         ready: called with its multiaddresses once it listens, announced ones first.
-        report: called every few seconds.
     """
     meter = Meter(config.upload, config.download, tally, config.capacity, Shares(*PROCESSOR))
     # The meter alone decides who gets a place. The library closes connections a moment after their sockets.
@@ -135,12 +120,17 @@ async def run_relay(
         async with trio.open_nursery() as nursery:
             if config.contacts:
                 nursery.start_soon(_announce, config, own, tally)
+            last: tuple[int, ...] = ()
             while True:
                 await trio.sleep(TIDY_SECONDS)
                 forget_strangers(host)
-                if report is not None:
-                    connections = len(host.get_network().connections)
-                    await report(RelayStatus(connections, len(hop.holders), hop.circuits, meter.sent, meter.received))
+                counts = len(host.get_network().connections), len(hop.holders), hop.circuits
+                if counts != last:
+                    last = counts
+                    _log.info(
+                        "%d connections, %d reservations, %d circuits, %.1f MB sent, %.1f MB received",
+                        *counts, meter.sent / 1e6, meter.received / 1e6,
+                    )  # fmt: skip
 
 
 async def _announce(config: RelayConfig, own: tuple[Address, ...], tally: Tally) -> None:

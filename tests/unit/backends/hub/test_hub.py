@@ -61,6 +61,15 @@ def test_a_file_of_an_older_version_stays_after_another_of_a_newer_one(hub: Hub)
     assert [model.path for model in kept_models()] == [other]
 
 
+def test_a_whole_version_serves_while_a_newer_one_is_not_whole(hub: Hub) -> None:
+    path = fetch("hf:someone/tiny")
+    (newer := path.with_name("1" * 40)).mkdir()
+    shutil.copy(path / "config.json", newer / "config.json", follow_symlinks=False)
+    (path.parents[1] / "refs" / "main").write_text(newer.name)
+    assert fetch("hf:someone/tiny", fetch=False) == path
+    assert [(model.path, model.complete) for model in kept_models()] == [(path, True)]
+
+
 def test_an_interrupted_download_goes_on_where_it_ended(hub: Hub, repositories: Path) -> None:
     name, file = "hf:someone/tiny-GGUF:tiny-Q8_0.gguf", repositories / "someone" / "tiny-GGUF" / "tiny-Q8_0.gguf"
     half = file.stat().st_size // 2
