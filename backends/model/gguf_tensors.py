@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sapo_edge.backends.model.architectures import ROPE_FACTORS, architecture_of, from_gguf_rows, gguf_name, rope_heads
-from sapo_edge.backends.model.ggml import can_widen
+from sapo_edge.backends.model.ggml import can_widen, widen
 from sapo_edge.backends.model.gguf_header import F32, REMEDY, GgufHeader, TensorInfo
 from sapo_edge.errors import ModelError
 
@@ -55,11 +55,9 @@ class GgufTensors:
 
     def values(self, info: TensorInfo) -> npt.NDArray[np.float32]:
         """A tensor in float32 and in transformers' order."""
-        from gguf.constants import GGMLQuantizationType
-        from gguf.quants import dequantize
-
-        values = dequantize(self.blocks(info), GGMLQuantizationType(info.type)).reshape(info.shape)
-        values = self.in_order(info, values.astype(np.float32, copy=False))
+        values = np.empty(info.shape, np.float32)
+        widen(info.type, self.blocks(info), values)
+        values = self.in_order(info, values)
         return values - np.float32(1.0) if self._raised_norms and info.name.endswith("norm.weight") else values
 
     def take(self, name: str, shape: tuple[int, ...]) -> torch.Tensor:
