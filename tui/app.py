@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from platformdirs import user_downloads_path
+from rich.theme import Theme
 from textual import work
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
@@ -130,6 +131,8 @@ class SapoApp(App[ExitCode]):
         self.choose_theme()
         self.stylesheet.set_variables(self.get_css_variables())
         self._styled = self.theme
+        # Rich shows code cyan on black.
+        self.console.push_theme(Theme({"markdown.code": "bold"}))
 
     async def on_event(self, event: Event) -> None:
         """Handle a terminal that is too small like the smallest usable one."""

@@ -6,12 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Group, RenderableType
 from rich.markdown import Markdown
 from rich.style import Style
 from rich.table import Table
 from rich.text import Text
-from rich.theme import Theme
 from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
@@ -87,19 +86,6 @@ class Pages(Dialog[None]):
         self.query_one("#page", Static).update(Group(*self.matching(event.value.strip().casefold())))
 
 
-class Prose:
-    """Markdown in the colours of the app."""
-
-    _THEME = Theme({"markdown.code": "bold", "markdown.em": "italic", "markdown.strong": "bold"})
-
-    def __init__(self, text: str) -> None:
-        self._markdown = Markdown(text)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        with console.use_theme(self._THEME):
-            yield from console.render(self._markdown, options)
-
-
 class WordsScreen(Pages):
     """Explains words, first those that a screen shows now."""
 
@@ -167,7 +153,7 @@ class HelpScreen(Pages):
 
     def matching(self, search: str) -> Iterator[RenderableType]:
         if search in self.about.casefold():
-            yield Prose(self.about)
+            yield Markdown(self.about)
         for where, rows in self._keys.items():
             yield from self.section(where, [row for row in rows if search in " ".join(row).casefold()])
         how = [("", text, "") for text in self._how() if search in text.casefold()]

@@ -59,7 +59,6 @@ class Dashboard(View):
     MODE = "dashboard"
     SCROLLED = "#now"
     DEFAULT_CSS = """
-    Dashboard #running { height: 1fr; }
     Dashboard #news { max-height: 3; padding: 0 1; color: $text-success; display: none; }
     Dashboard #news.-some { display: block; }
     Dashboard #progress, Dashboard #verdict { max-height: 3; padding: 0 1; }

@@ -165,8 +165,6 @@ class Plan(Vertical):
     The node stops after `rounds` and pauses above `hottest` °C of the processor, unless they are 0.
     """
 
-    DEFAULT_CSS = "Plan { height: auto; }"
-
     def __init__(self, rounds: int, hottest: int, manifest: str, *, id: str, classes: str) -> None:
         super().__init__(id=id, classes=classes)
         self._rounds, self._hottest = rounds, hottest

@@ -81,7 +81,6 @@ offered where a service manager answers, and not for a run of so many rounds.
     FirstRun Button { margin-left: 2; min-width: 11; }
 
     FirstRun.-wide #body { layout: horizontal; }
-    FirstRun #left { height: 1fr; }
     FirstRun.-wide #left { width: 1fr; height: 100%; margin-right: 1; }
     FirstRun.-wide OneOf { layout: vertical; height: auto; }
     FirstRun.-wide.-tall #plan { display: block; height: auto; }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import ClassVar
@@ -43,11 +42,6 @@ class LogList(CursorList[Record]):
         else:
             self.take(records, cursor=index)
 
-    def follow(self, on: bool) -> None:
-        if on:
-            self.go(len(self.rows) - 1)
-        self.following = on
-
     def go(self, index: int) -> None:
         super().go(index)
         self.following = self.cursor >= len(self.rows) - 1
@@ -77,5 +71,5 @@ def whole_text(record: Record, query: str) -> Text:
     if record.cut:
         text.append(f"\nCut after {MAX_RAW} characters: the file has the rest.", "dim")
     if query:
-        text.highlight_regex(re.compile(re.escape(query), re.IGNORECASE), "reverse")
+        text.highlight_words([query], "reverse", case_sensitive=False)
     return text

@@ -148,7 +148,10 @@ only errors. `/` searches the whole log, older files included, and marks matches
         return not (action == "search" and self._find_line.is_open)
 
     def action_follow(self) -> None:
-        self._lines.follow(not self._lines.following)
+        if self._lines.following:
+            self._lines.following = False
+        else:
+            self._lines.action_end(1)
         self._update_frame()
 
     def action_end(self, by: int) -> None:

@@ -33,7 +33,6 @@ class Rollouts(View):
 
     MODE = "rollouts"
     DEFAULT_CSS = """
-    Rollouts #pages { height: 1fr; }
     Rollouts.-tall #asked { max-height: 10; }
     Rollouts.-tiny #asked { max-height: 2; }
     """

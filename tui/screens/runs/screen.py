@@ -53,7 +53,6 @@ class Runs(View):
     MODE = "runs"
     NAV = "results"
     DEFAULT_CSS = """
-    Runs #pages { height: 1fr; }
     Runs #list { min-height: 3; max-height: 6; }
     Runs.-tall #list { max-height: 12; }
     Runs.-one #plot { display: none; }

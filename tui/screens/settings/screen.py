@@ -51,7 +51,6 @@ class SettingsView(View):
         Binding("escape", "leave", "Leave the search", show=False, id="settings.leave"),
     ]
     DEFAULT_CSS = """
-    SettingsView #parts { height: 1fr; }
     SettingsView #panel { height: 9; }
     SettingsView.-wide #both { layout: horizontal; }
     SettingsView.-wide #choose { width: 3fr; }
