@@ -6,6 +6,7 @@ under its name when it is complete; older ones are removed afterwards.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -33,6 +34,8 @@ SAMPLES = 8
 """Answers to each question of a set whose name ends in "@8"."""
 ADVERTISED = "advertised"
 """Of the test questions: which answers carry an attacker's advertisement."""
+MANY = 64
+"""Members above which Python must not look for garbage in all of their pools again: a third of a thousand's time."""
 _STATE = "state.json"
 
 
@@ -113,6 +116,7 @@ class Swarm:
         while self.round < self.job.rounds:
             self._run_round(self.round + 1)
             after_round(self)
+        gc.unfreeze()
         entries = {name: tuple(task.ref.entry for task in questions.tasks) for name, questions in self._sets.items()}
         if self.job.arm.attack:
             entries[ADVERTISED] = entries[TEST]
@@ -131,6 +135,9 @@ class Swarm:
                 member.begin(number)
             if member.is_due(number):
                 self.rounds.append(member.run_round(number))
+                if len(self.members) > MANY:
+                    gc.collect()
+                    gc.freeze()
         if number == self.job.rounds:
             self._examine(number, list(self._sets))
         elif number % self.job.setting.every == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import random
 import time
@@ -14,6 +15,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from sapo_edge.errors import ConfigError
+from sapo_edge.experiment import swarm
 from sapo_edge.experiment.member import Member, Shelf, Shelves
 from sapo_edge.experiment.plan import Arm
 from sapo_edge.experiment.results import SwarmRecord
@@ -25,7 +27,19 @@ from sapo_edge.swarm.judging import external
 from sapo_edge.swarm.judging.external import verified_task
 from sapo_edge.tasks.source import TaskSource
 from tests.fakes import SavedPolicy
-from tests.unit.experiment.small import ALONE, ARMS, HALF, SETS, SETTING, SOURCE, new_swarm, record_of, shelves, text
+from tests.unit.experiment.small import (
+    ALONE,
+    ARMS,
+    CROWD,
+    HALF,
+    SETS,
+    SETTING,
+    SOURCE,
+    new_swarm,
+    record_of,
+    shelves,
+    text,
+)
 
 
 @pytest.fixture
@@ -55,6 +69,16 @@ def test_a_record_depends_on_its_seed_and_no_clock_or_past_swarm(
         monkeypatch.setattr(time, clock, lambda: next(steps))
     for again in (record_of(ARMS[name], models), record_of(ARMS[name], shelves(tmp_path / "second"))):
         assert text(again) == text(first)
+
+
+def test_many_members_are_set_aside_from_garbage_and_let_go_at_the_end(
+    models: Shelves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = text(record_of(CROWD, models))
+    monkeypatch.setattr(swarm, "MANY", 2)
+    aside = []
+    record = new_swarm(CROWD, models).run(lambda _: aside.append(gc.get_freeze_count()))
+    assert text(record) == expected and aside[-1] > 1000 and gc.get_freeze_count() == 0
 
 
 def test_all_arms_draw_the_same_tasks_and_ask_the_same_questions_at_the_same_rounds(tmp_path: Path) -> None:
