@@ -19,22 +19,19 @@ def open_workspace(
 ) -> Workspace:
     """Resolve what a command works on, `--set` assignments too: see `sapo_edge.library.workspace.open_workspace`."""
     values = dict(flags or {})
-    for written, value in parse_assignments(assignments or ()).items():
-        name = written.replace("-", "_")
+    assigned = {name.replace("-", "_"): value for name, value in parse_assignments(assignments or ()).items()}
+    for name in assigned:
         if values.get(name) is not None:
             raise ConfigError(f"{name} is given twice", "leave one of them out")
-        values[name] = value
-    return open_silent_workspace(home, values, narrates=True, needs_manifest=needs_manifest)
+    return open_silent_workspace(home, values | assigned, narrates=True, needs_manifest=needs_manifest)
 
 
 def parse_assignments(assignments: Iterable[str], flag: str = "--set") -> dict[str, str]:
-    """Names and values of a flag that is repeated."""
+    """Names and values of a flag that is repeated; of one name the last value counts."""
     pairs = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals:
             raise ConfigError(f"{flag} {assignment} has no value", f"write it as {flag} name=value")
-        if name.strip() in pairs:
-            raise ConfigError(f"{name.strip()} is given twice", "leave one of them out")
         pairs[name.strip()] = value.strip()
     return pairs
