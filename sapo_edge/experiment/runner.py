@@ -87,7 +87,8 @@ def _share(
         with _deaf():
             doing = {pool.submit(run_in_worker, number, job): job for number, job in enumerate(todo)}
         while doing:
-            ended = wait(doing, POLL_SECONDS, FIRST_COMPLETED).done
+            with _undisturbed():
+                ended = wait(doing, POLL_SECONDS, FIRST_COMPLETED).done
             # A worker told all of a swarm before that swarm ended.
             while not news.empty():
                 content = news.get()
@@ -138,6 +139,19 @@ def _deaf() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C counts at the block's end: within `wait` it may leave a future locked, and the pool would never end."""
+    came: list[object] = []
+    before = signal.signal(signal.SIGINT, lambda *_: came.append(None))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 # What follows runs in the workers.

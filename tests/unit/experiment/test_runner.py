@@ -8,6 +8,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from concurrent.futures import Future
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -143,6 +144,21 @@ def test_records_are_the_same_however_they_came_about(plan: Plan, tmp_path: Path
     fresh = replace(more, seeds=1, seed_base=7)
     assert {(step.job.arm.name, step.job.seed) for step in run(fresh, tmp_path / "two")} == {("4/0", 7), ("2/2", 7)}
     assert (tmp_path / "two" / FILE).read_bytes().startswith(before)
+
+
+def test_ctrl_c_breaks_off_no_look_at_the_futures(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may hold their locks, for which the end of the pool would wait for ever."""
+    looked, wait = [0], futures.wait
+
+    def interrupted(*arguments: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        looked[0] += 1
+        return wait(*arguments)
+
+    monkeypatch.setattr(runner, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(plan, tmp_path / "one")
+    assert looked == [1] and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_what_another_machine_made_is_appended_and_nothing_of_another_experiment(plan: Plan, tmp_path: Path) -> None:
