@@ -337,7 +337,6 @@ def test_another_program_at_the_socket_is_reported(tmp_path: Path, greeting: byt
             ControlClient(tmp_path / "s", timeout=SECONDS)
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user")
 def test_where_no_thread_can_be_started_others_are_served_later(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError("can't start new thread")))
     with pytest.raises(NoNodeError):
@@ -346,6 +345,7 @@ def test_where_no_thread_can_be_started_others_are_served_later(bench: Bench, mo
     assert connects(bench)
 
 
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user")
 def test_a_process_of_another_user_gets_no_answer(bench: Bench) -> None:
     """Because of the modes of directory and socket and, where both are open, of the user at the other end."""
     code = """
