@@ -28,7 +28,7 @@ from sapo_edge.backends.pytorch.attention import IMPLEMENTATION, register
 from sapo_edge.backends.pytorch.layers import fuse, narrow_blocks, place_parameter
 from sapo_edge.backends.pytorch.packed import PackedEmbedding, PackedMatrix, Scratch, pack_module
 from sapo_edge.backends.pytorch.place import CPU, QUANTISED, Place
-from sapo_edge.backends.pytorch.products import frozen_linear
+from sapo_edge.backends.pytorch.products import frozen_linear, linear
 from sapo_edge.policy import LoraSettings
 
 
@@ -122,8 +122,9 @@ def head_of(causal: Any, products: str) -> Callable[[torch.Tensor], torch.Tensor
     scale = getattr(causal.config, "logits_scaling", 1.0)
     matrix: Any = causal.lm_head
     head: Callable[[torch.Tensor], torch.Tensor] = matrix
-    if type(matrix) is torch.nn.Linear and products == "float32":
-        head = partial(frozen_linear, weight=matrix.weight, bias=matrix.bias)
+    if type(matrix) is torch.nn.Linear:
+        product = frozen_linear if products == "float32" else linear
+        head = partial(product, weight=matrix.weight, bias=matrix.bias)
     # transformers divides the logits, of which there are a hundred times as many.
     return head if scale == 1.0 else lambda states: head(states / scale)
 

@@ -90,6 +90,11 @@ class Place:
         """Whether the device's memory is the computer's."""
         return self.device == "cpu"
 
+    @property
+    def lays_out(self) -> bool:
+        """Whether there is room for a copy of the weights while it samples; see `products.laid_out`."""
+        return self.on_cpu and self.keeps_freed and self.weights == "bfloat16"
+
 
 CPU = Place()
 PACKED = replace(CPU, weights="packed", reason="torch on the CPU, its matrices as they are in the file")
@@ -235,7 +240,7 @@ def learning_bytes(shape: ModelShape, size: RoundShape, place: Place) -> int:
 
 
 def sampling_bytes(shape: ModelShape, size: RoundShape, place: Place) -> int:
-    """Bytes of caches and logits, and of drawing from these."""
+    """Bytes of caches and logits, of drawing from these, and of copied weights."""
     slots = min(place.slots, size.groups * size.answers)
     # How much the prompts have in common is unknown: each answer's row is counted with its whole prompt.
     prompt, row = row_bytes(shape, size.prompt_tokens), row_bytes(shape, size.prompt_tokens + size.max_tokens)
@@ -245,4 +250,5 @@ def sampling_bytes(shape: ModelShape, size: RoundShape, place: Place) -> int:
     # A batch of prompts in one block, and its scores.
     batch = min(BATCH, size.groups * size.prompt_tokens)
     computing = batch * 4 * (8 * shape.width + 4 * shape.inner + 3 * shape.heads * size.prompt_tokens)
-    return cache + max(drawing, computing)
+    copied = weight_bytes(shape, place.weights) if place.lays_out else 0
+    return copied + cache + max(drawing, computing)

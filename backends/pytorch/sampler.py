@@ -46,7 +46,7 @@ class TorchSampler:
         self, model: Any, shape: ModelShape, place: Place, vocabulary: Vocabulary, governor: ThreadGovernor
     ) -> None:
         self.place = place
-        self.step_cache = StepCache(Network.of(model, place.products), shape, place)
+        self.step_cache = StepCache(Network.of(model, place.products, lays_out=place.lays_out), shape, place)
         self._shape = shape
         self._vocabulary = vocabulary
         self._governor = governor

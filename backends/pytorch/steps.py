@@ -19,9 +19,10 @@ import torch
 
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch.attention import CachedAttention, RowCache, go_on
+from sapo_edge.backends.pytorch.layers import NarrowLinear
 from sapo_edge.backends.pytorch.model import head_of
 from sapo_edge.backends.pytorch.place import Place
-from sapo_edge.backends.pytorch.products import by_onednn
+from sapo_edge.backends.pytorch.products import by_onednn, laid_out
 
 _LOGGER = logging.getLogger(__name__)
 Tensor = torch.Tensor
@@ -41,15 +42,20 @@ class Network:
     Attributes:
         model: with its adapter, if it has one.
         trunk, head: token ids to final states, and these to logits.
+        copied: weights that are laid out while it samples; see `products.laid_out`.
     """
 
     model: Any
     trunk: Any
     head: Callable[[Tensor], Tensor]
+    copied: tuple[Tensor, ...] = ()
 
     @classmethod
-    def of(cls, model: Any, products: str) -> Network:
-        """From a transformers model, with PEFT's adapter or without, and the number format of a CPU's products."""
+    def of(cls, model: Any, products: str, *, lays_out: bool = False) -> Network:
+        """From a transformers model, with PEFT's adapter or without, and the number format of a CPU's products.
+
+        `lays_out`: whether there is memory for copies of its weights while it samples.
+        """
         causal = model.base_model.model if hasattr(model, "peft_config") else model
         to_logits = head_of(causal, products)
 
@@ -57,12 +63,13 @@ class Network:
             with by_onednn(products):
                 return to_logits(states)
 
-        return cls(model, causal.model, head)
+        layers = [causal.lm_head, *(layer for layer in causal.model.modules() if isinstance(layer, NarrowLinear))]
+        return cls(model, causal.model, head, tuple(layer.weight for layer in layers) if lays_out else ())
 
     @contextmanager
     def sampling(self, *, use_adapter: bool) -> Iterator[None]:
         """Compute without gradients, and with the adapter or without."""
-        with torch.inference_mode():
+        with torch.inference_mode(), laid_out(self.copied):
             if use_adapter or not hasattr(self.model, "disable_adapter"):
                 yield
             else:

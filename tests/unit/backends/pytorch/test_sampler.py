@@ -19,6 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sapo_edge.backends.common import draw as categorical
 from sapo_edge.backends.common.request import AnswerInProgress, Request
+from sapo_edge.backends.machine.host import multiplies_bfloat16
+from sapo_edge.backends.pytorch import products as products_module
 from sapo_edge.backends.pytorch import steps
 from sapo_edge.backends.pytorch.attention import CachedAttention
 from sapo_edge.backends.pytorch.place import CPU
@@ -228,6 +230,32 @@ def test_sampling_can_be_cancelled_in_the_middle_of_a_prompt(make: Make) -> None
         with pytest.raises(Cancelled):
             policy.generate(PROMPTS[:2], 1, 1, 1.0, seed=1, handle=Looks(cancel_at))
     assert policy.generate(PROMPTS[:2], 1, 1, 1.0, seed=1) == expected
+
+
+@pytest.mark.skipif(not multiplies_bfloat16(), reason="nothing is laid out here")
+def test_weights_that_are_laid_out_give_the_same_bits_and_are_gone_after_the_call(
+    models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    products = MagicMock(wraps=products_module._by_copy)
+    monkeypatch.setattr(products_module, "_by_copy", products)
+    with ExitStack() as opened:
+        answers, policies = [], []
+        for roomy in (False, True):
+            place = replace(CPU, weights="bfloat16", products="bfloat16", keeps_freed=roomy)
+            assert place.lays_out is roomy
+            policy = opened.enter_context(closing(TorchPolicy(opening(models["llama-gqa"], lora=RANK), place=place)))
+            policies.append(policy)
+            before = policy.generate(PROMPTS, 5, 20, 1.0, 3)
+            policy.update([own_group(policy, PROMPTS[0])], STRONG)
+            # As many rows as oneDNN has kernels for, and one.
+            after = [policy.generate(PROMPTS[:count], count, 20, 1.0, 3) for count in (1, 2, 3)]
+            answers.append([before, *after, policy.generate(PROMPTS, 5, 20, 0.0, 3, use_adapter=False)])
+            assert products.called is roomy
+        assert answers[0] == answers[1] and answers[1][0] != answers[1][3]
+        products.reset_mock()
+        with pytest.raises(Cancelled):
+            policies[1].generate(PROMPTS, 5, 20, 1.0, 3, handle=Looks(cancel_at=20))
+        assert products.called and not any(hasattr(p, "laid_out") for p in policies[1]._model.parameters())
 
 
 def test_longer_prompts_get_larger_caches(make: Make) -> None:
