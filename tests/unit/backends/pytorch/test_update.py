@@ -127,6 +127,42 @@ def test_a_long_pack_keeps_only_what_goes_into_its_layers(recorder: Recorder) ->
     assert bytes_kept(lambda: recorder.learner._hidden(layout)) < 6 * inputs + frozen
 
 
+def test_gradients_go_back_to_a_pack_as_by_torchs_indexing() -> None:
+    """To the bit: what several branches take has its sum in torch's order."""
+    rng = np.random.default_rng(5)
+    trunk = tuple(range(20))
+
+    def group(answers: int) -> EncodedGroup:
+        lengths = rng.integers(1, 9, answers)
+        made = (EncodedAnswer(tuple(range(length)), 1.0, None) for length in lengths)
+        return EncodedGroup((*trunk, *rng.integers(0, 256, rng.integers(1, 30)).tolist()), tuple(made))
+
+    layout = pack([group(answers) for answers in (1, 3, 8, 2)])
+    assert any(len(segment.queries) > 2 for segment in layout.segments)
+    tokens, generator = len(layout.token_ids), torch.Generator().manual_seed(3)
+    inputs = [torch.randn(1, heads, tokens, 8, generator=generator) for heads in (6, 2, 2)]
+    slopes = torch.randn(1, tokens, 6, 8, generator=generator)
+
+    def gradients(attention: PackAttention) -> list[torch.Tensor]:
+        leaves = [states.clone().requires_grad_() for states in inputs]
+        torch.autograd.backward(attention(0, leaves[0], leaves[1], leaves[2], 0.3), slopes)
+        return [leaf.grad for leaf in leaves if leaf.grad is not None]
+
+    class Plain(PackAttention):
+        def _gather(self, states: torch.Tensor, gatherings: Any) -> tuple[torch.Tensor, ...]:
+            return tuple(states[gathering.indices] for gathering in gatherings)
+
+    ours = gradients(PackAttention(layout))
+    # With several threads torch adds in whatever order they come.
+    torch.use_deterministic_algorithms(True)
+    try:
+        plain = gradients(Plain(layout))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert len(ours) == 3
+    assert all(torch.equal(one, other) for one, other in zip(ours, plain, strict=True))
+
+
 def test_the_attention_of_a_gpu_keeps_no_copy_of_a_prompt(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     """The GPU's way, on a CPU: it repeats keys and values for each branch, and computes them again for the gradient."""
 
