@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.machine.threads import available_cores
 from sapo_edge.backends.model.gguf_header import GgufHeader
@@ -45,7 +46,9 @@ def run(repeats: int, path: Path) -> None:
         options = embedded(workspace, path, threads=cores, trainable=False)
         policy = LlamaCppPolicy(options)
         torch.set_num_threads(cores)
-        by_torch = TorchPolicy(replace(options, precision="auto"), "cpu")
+        # As a node opens it, which lets it use the memory that is free.
+        size = RoundShape(options.lora.rank, QUESTIONS, ANSWERS, CONTEXT - TOKENS, TOKENS, trainable=False)
+        by_torch = TorchPolicy(replace(options, precision="auto", size=size), "cpu")
         candidates: dict[str, Callable[[], float]] = {
             "sapo-edge": lambda: sampling_rate(policy, prompts(), ANSWERS, TOKENS),
             "sapo-edge, by torch": lambda: sampling_rate(by_torch, prompts(), ANSWERS, TOKENS),
