@@ -1,7 +1,7 @@
 """What members learn by the size of their swarm: a table, a fitted law and a plot, for plans whose settings are sizes.
 
-The law is accuracy = limit - gain * size ** -exponent, fitted by least squares to the swarms of an arm. Where the
-interval of the gain holds 0, size makes no difference that can be told apart.
+The law is accuracy = limit - gain * size ** -exponent, fitted by least squares to the swarms of an arm. Where it fits
+them no better than one number for all sizes does, by the F test, size makes no difference that can be told apart.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from statistics import fmean
 
@@ -46,20 +46,20 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """The fitted numbers, each with the ends of its 95 % interval; infinite where the fit gives none."""
+    """The fitted numbers, each with the ends of its 95 % interval; infinite where the fit gives none.
+
+    `is_told_apart`: whether size makes a difference. A plain gain may have a wide interval: while accuracy rises with
+    each size, nobody knows its limit.
+    """
 
     limit: tuple[float, float, float]
     gain: tuple[float, float, float]
     exponent: tuple[float, float, float]
+    is_told_apart: bool = True
 
     def at(self, members: float) -> float:
         """Test accuracy in a swarm of so many members."""
         return float(self.limit[0] - self.gain[0] * members ** -self.exponent[0])
-
-    @property
-    def is_told_apart(self) -> bool:
-        """Whether size makes a difference."""
-        return not self.gain[1] <= 0.0 <= self.gain[2]
 
     @property
     def saturates(self) -> int | None:
@@ -89,7 +89,7 @@ def fit(rows: Sequence[Size]) -> Law | None:
     """The law of an arm; None for less than four sizes, or if none fits."""
     from scipy import optimize, stats
 
-    if len(rows) < 4:
+    if len({row.members for row in rows}) < 4:
         return None
     members, accuracies = zip(*_points(rows), strict=True)
     start = (accuracies[-1], accuracies[-1] - accuracies[0], 0.5)
@@ -102,23 +102,28 @@ def fit(rows: Sequence[Size]) -> Law | None:
             )  # fmt: skip
     except RuntimeError:
         return None
-    wide = stats.t.ppf((1 + CONFIDENCE) / 2, max(1, len(members) - 3))
+    free = max(1, len(members) - 3)
+    wide = stats.t.ppf((1 + CONFIDENCE) / 2, free)
     ends = [wide * math.sqrt(covariance[index][index]) for index in range(3)]
-    return Law(
-        *((float(value), float(value - end), float(value + end)) for value, end in zip(found, ends, strict=True))
-    )
+    law = Law(*((float(value), float(value - end), float(value + end)) for value, end in zip(found, ends, strict=True)))
+    left = math.fsum((accuracy - law.at(size)) ** 2 for size, accuracy in zip(members, accuracies, strict=True))
+    gained = math.fsum((accuracy - fmean(accuracies)) ** 2 for accuracy in accuracies) - left
+    return replace(law, is_told_apart=bool(gained / 2 > stats.f.ppf(CONFIDENCE, 2, free) * left / free))
 
 
 def law_text(found: Mapping[str, Sequence[Size]]) -> str:
     """A line for each size and arm, and the law of each arm in words."""
     lines = []
+    has_goal = any(row.members == 1 for rows in found.values() for row in rows)
     for arm, rows in found.items():
         lines += [f"{arm}:", ""]
         for row in rows:
             soon = "does not get there" if row.rounds is None else f"{row.rounds:.0f} rounds"
-            lines.append(f"  {row.members:5} members  test {fmean(row.accuracies):.3f}  goal: {soon}")
+            goal = f"  goal: {soon}" if has_goal else ""
+            lines.append(f"  {row.members:5} members  test {fmean(row.accuracies):.3f}{goal}")
         lines += ["", f"  {_words(fit(rows))}", ""]
-    lines.append(f"The goal is {GOAL} of the validation accuracy that one alone has at its end.\n")
+    if has_goal:
+        lines.append(f"The goal is {GOAL} of the validation accuracy that one alone has at its end.\n")
     return "\n".join(lines)
 
 
@@ -184,7 +189,7 @@ def _reached(swarm: Measures, goal: float) -> tuple[float, float] | None:
 
 def _words(law: Law | None) -> str:
     if law is None:
-        return "no law is fitted: at least four sizes are needed"
+        return "no law is fitted: it takes at least four sizes, and accuracies that it fits"
     if not law.is_told_apart:
         return "size makes no difference that can be told apart"
     numbers = ", ".join(

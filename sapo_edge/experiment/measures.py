@@ -167,9 +167,11 @@ def at(series: Series, x: float) -> float:
 
 
 def moving_average(series: Series, window: int) -> list[tuple[float, float]]:
-    """Means of the last `window` points; of fewer at the start."""
+    """Means of the points within the last `window` of x; of fewer at the start."""
     values = [y for _, y in series]
-    return [(x, fmean(values[max(0, index + 1 - window) : index + 1])) for index, (x, _) in enumerate(series)]
+    firsts = (bisect_right(series, x - window, key=itemgetter(0)) for x, _ in series)
+    pairs = enumerate(zip(series, firsts, strict=True))
+    return [(x, fmean(values[first : index + 1])) for index, ((x, _), first) in pairs]
 
 
 def grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:

@@ -17,6 +17,7 @@ from sapo_edge.errors import ConfigError
 from sapo_edge.experiment.plan import Job, Learning
 from sapo_edge.experiment.results import RoundRecord
 from sapo_edge.node.head_start import FIRST, HeadStart, HeadStartState, known_answer
+from sapo_edge.node.rounds import MAX_DRAWS, nothing_fits
 from sapo_edge.policy import CallHandle, Policy, UpdateSettings
 from sapo_edge.pool.pool import Pool, PoolLimits, PoolOutcome
 from sapo_edge.rollout import MAX_ANSWERS, Answer, Rollout, ScoredRollout, Task
@@ -119,7 +120,7 @@ class Member:
         self._only = entries[number % len(entries)].name if job.setting.specialised else None
         self.max_tokens = learning.max_tokens or source.manifest.max_tokens
         cut = partial(shelf.cut, max_tokens=self.max_tokens)
-        self.scorer = scorer or (ExternalScorer(source, cut) if training.cut else UncutScorer(source))
+        self.scorer = scorer or (ExternalScorer(source, cut, self._fits) if training.cut else UncutScorer(source))
         update = UpdateSettings(
             learning_rate=learning.learning_rate,
             warmup=learning.warmup,
@@ -244,14 +245,18 @@ class Member:
         return bucket.take()
 
     def _draw(self, seed: int, cursor: int, count: int) -> tuple[tuple[Task, ...], int]:
-        if self._only is None:
-            return self._source.training_tasks(seed, cursor, count)
+        """The next tasks of its own whose questions its model can take with an answer."""
         tasks: list[Task] = []
-        while len(tasks) < count:
+        for _ in range(MAX_DRAWS * count):
             (task,), cursor = self._source.training_tasks(seed, cursor, 1)
-            if task.ref.entry == self._only:
+            if self._only in (None, task.ref.entry) and self._fits(task.question):
                 tasks.append(task)
-        return tuple(tasks), cursor
+            if len(tasks) == count:
+                return tuple(tasks), cursor
+        raise nothing_fits(self._source, self.max_tokens)
+
+    def _fits(self, question: str) -> bool:
+        return self.shelf.policy.room(self._source.manifest.prompt_for(question)) >= self.max_tokens
 
 
 class UncutScorer(ExternalScorer):

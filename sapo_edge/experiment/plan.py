@@ -18,6 +18,8 @@ never mixes them."""
 
 MAX_SEEDS = 1000
 """Most swarms of each arm."""
+MAX_ROWS = 150_000
+"""Most rounds of all members of a swarm: its record is one line, see `results.MAX_LINE`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,10 @@ class Setting:
             raise ValueError(f"setting {self.name} has no models")
         _check_positive(self, "nodes", "rounds", "every", "validation", "questions")
         for arm in self.arms:
+            if (rows := self.rounds * arm.rounds * (self.nodes + arm.frozen)) > MAX_ROWS:
+                raise ValueError(
+                    f"{rows:,.0f} rounds of members in arm {arm.name} of setting {self.name} are more than {MAX_ROWS:,}"
+                )
             if arm.hostile >= self.nodes:
                 raise ValueError(f"{self.nodes} members of setting {self.name} leave no honest one in arm {arm.name}")
 

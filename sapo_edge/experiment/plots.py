@@ -16,7 +16,7 @@ from operator import attrgetter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from sapo_edge.experiment.measures import TEST, Measures, Series, moving_average
+from sapo_edge.experiment.measures import TEST, Measures, Series, grouped, moving_average
 from sapo_edge.experiment.plan import Arm
 from sapo_edge.experiment.statistics import SettingResult, interval
 from sapo_edge.experiment.tables import span
@@ -61,6 +61,7 @@ class _Chart:
     x: str
     series: Callable[[Measures], Series]
     y: str = "validation accuracy"
+    by_x: bool = False
 
 
 def pictures(result: SettingResult) -> Iterator[tuple[str, bytes]]:
@@ -70,23 +71,27 @@ def pictures(result: SettingResult) -> Iterator[tuple[str, bytes]]:
     stem = re.sub(r"[^a-z0-9]+", "-", result.setting.name.lower()).strip("-") or "setting"
     with mpl.rc_context(STYLE):
         for chart in _charts(result):
-            curves = {arm.arm.name: curve for arm in result.arms if (curve := curve_of(arm.swarms, chart.series))}
+            curves = {
+                arm.arm.name: curve for arm in result.arms if (curve := curve_of(arm.swarms, chart.series, chart.by_x))
+            }
             if curves:
                 yield from saved(f"{stem}-{chart.name}", _draw(result, chart, curves))
         if any(TEST in arm.results for arm in result.arms):
             yield from saved(f"{stem}-test", _dots(result))
 
 
-def curve_of(swarms: Sequence[Measures], series_of: Callable[[Measures], Series]) -> Curve | None:
+def curve_of(swarms: Sequence[Measures], series_of: Callable[[Measures], Series], by_x: bool = False) -> Curve | None:
     """The mean curve of those swarms that have points; None if none has.
 
     Point by point: x and y are means over swarms, the band is a percentile bootstrap. Swarms of one arm are evaluated
-    after the same rounds.
+    after the same rounds; those of slow members lack some rounds of answering, so points are matched `by_x` there.
     """
     rows = [series for swarm in swarms if (series := series_of(swarm))]
     if not rows:
         return None
-    points = list(zip(*rows, strict=False))
+    points: Sequence[Sequence[tuple[float, float]]] = list(zip(*rows, strict=False))
+    if by_x:
+        points = [column for _, column in sorted(grouped((point[0], point) for row in rows for point in row).items())]
     bands = [interval([y for _, y in column], method="percentile") for column in points]
     return Curve(
         x=[fmean(x for x, _ in column) for column in points],
@@ -106,7 +111,7 @@ def _charts(result: SettingResult) -> list[_Chart]:
         _Chart("seconds", f"{title} processor time", "processor seconds of all members", attrgetter("by_seconds")),
         _Chart(
             "reward", "Reward of own answers", "rounds", lambda swarm: moving_average(swarm.own_by_round, window),
-            f"own reward, mean of {window} rounds",
+            f"own reward, mean of {window} rounds", by_x=True,
         ),
     ]  # fmt: skip
 

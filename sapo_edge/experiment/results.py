@@ -191,6 +191,8 @@ class Results(Generic[T]):
         self._append({"swarm": asdict(record)})
 
     def _append(self, fields: Mapping[str, Any]) -> None:
+        # What another machine made may have been appended meanwhile.
+        self.read()
         line = json.dumps(fields, sort_keys=True, separators=(",", ":"), allow_nan=False).encode() + b"\n"
         with reported("write", self._path), open(self._path, "ab") as file:
             # What a kill left.

@@ -100,7 +100,8 @@ def _share(
                     # Each worker says the same of the models.
                     said.add(content)
                     narrate(content)
-            for future in ended:
+            # What is finished is kept before the error of another ends the block.
+            for future in sorted(ended, key=lambda future: future.exception() is not None):
                 job = doing.pop(future)
                 results.add(_record_of(future, places))
                 shutil.rmtree(job.state(results.directory), ignore_errors=True)
@@ -143,13 +144,20 @@ def _deaf() -> Iterator[None]:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ctrl-C counts at the block's end: within `wait` it may leave a future locked, and the pool would never end."""
+    """Ctrl-C counts at the block's end: within `wait` it may leave a future locked, and the pool would never end.
+
+    So does what ends the program as Ctrl-C does.
+    """
     came: list[object] = []
-    before = signal.signal(signal.SIGINT, lambda *_: came.append(None))
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
+    for number in before:
+        signal.signal(number, lambda *_: came.append(None))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     if came:
         raise KeyboardInterrupt
 

@@ -88,7 +88,8 @@ class Scene:
         from sapo_edge.backends.choose import detect
         from sapo_edge.backends.machine.threads import available_cores, most_threads
 
-        plan, directory = self.plan, self.workspace / name
+        # Not by its name, which may be a path.
+        plan, directory = self.plan, self.workspace / str(len(self._shelves))
         directory.mkdir(parents=True)
         model = model_path(plan, name)
         options = OpenOptions(

@@ -14,7 +14,18 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, TypeVar
 
-from sapo_edge.experiment.measures import OWN_REWARD, Measures, Series, at, grouped, is_accuracy, measure, measure_names
+from sapo_edge.experiment.measures import (
+    DRAWDOWN,
+    OWN_REWARD,
+    WORST_DRAWDOWN,
+    Measures,
+    Series,
+    at,
+    grouped,
+    is_accuracy,
+    measure,
+    measure_names,
+)
 from sapo_edge.experiment.plan import Arm, Plan, Setting
 from sapo_edge.experiment.results import SwarmRecord
 
@@ -159,11 +170,20 @@ def evaluate(plan: Plan, records: Iterable[SwarmRecord]) -> list[SettingResult]:
     swarms = grouped(((record.setting, record.arm), measure(record)) for record in by_seed)
     results = []
     for setting in plan.settings:
-        of = {arm: swarms.get((setting.name, arm.name), []) for arm in setting.arms}
+        of = {arm: _of_arm(arm, swarms.get((setting.name, arm.name), [])) for arm in setting.arms}
         others = of[setting.arm(setting.baseline)]
         arms = (_arm(arm, arm.name == setting.baseline, own, others) for arm, own in of.items())
         results.append(SettingResult(setting, tuple(arms)))
     return results
+
+
+def _of_arm(arm: Arm, swarms: Sequence[Measures]) -> Sequence[Measures]:
+    if not arm.churn:
+        return swarms
+    # A newcomer takes the number of who left: that it begins anew is no fall.
+    falls = (DRAWDOWN, WORST_DRAWDOWN)
+    kept = ({name: value for name, value in swarm.values.items() if name not in falls} for swarm in swarms)
+    return [replace(swarm, values=values) for swarm, values in zip(swarms, kept, strict=True)]
 
 
 def _arm(arm: Arm, is_baseline: bool, swarms: Sequence[Measures], others: Sequence[Measures]) -> ArmResult:

@@ -55,11 +55,12 @@ class QuestionSet:
             evaluation = evaluate(policy, self.tasks, prompt_for, self.source.judge, max_tokens)
             return "".join(str(int(mark == FORMED)) for mark in evaluation.marks), list(evaluation.texts)
         prompts = [prompt_for(task.question) for task in self.tasks]
-        groups = policy.generate(prompts, self.samples, max_tokens, 1.0, seed)
-        counts = [
-            sum(score(task, sample.text) == 1.0 for sample in group)
-            for task, group in zip(self.tasks, groups, strict=True)
-        ]
+        # One that is too long for the model counts as wrong, as above.
+        asked = [index for index, prompt in enumerate(prompts) if policy.room(prompt) >= max_tokens]
+        groups = policy.generate([prompts[index] for index in asked], self.samples, max_tokens, 1.0, seed)
+        counts = [0] * len(prompts)
+        for index, group in zip(asked, groups, strict=True):
+            counts[index] = sum(score(self.tasks[index], sample.text) == 1.0 for sample in group)
         return "".join(map(str, counts)), []
 
 

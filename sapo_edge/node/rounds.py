@@ -257,11 +257,7 @@ class Node:
             tasks += fitting
             if len(tasks) == count:
                 return tuple(tasks), cursor
-        raise ModelError(
-            f"almost no question of {self.source.manifest.name} fits into the model's context with an answer of "
-            f"{counted(self.max_tokens, 'token')}",
-            "lower max_tokens, use tasks with shorter questions, or take a model with a longer context",
-        )
+        raise nothing_fits(self.source, self.max_tokens)
 
     def _fits(self, question: str) -> bool:
         """Whether the model's context can take a question with an answer."""
@@ -619,3 +615,12 @@ class Node:
         except StateError as error:
             return error
         return None
+
+
+def nothing_fits(source: TaskSource, max_tokens: int) -> ModelError:
+    """The error where `MAX_DRAWS` brought too few questions that the model's context can take with an answer."""
+    return ModelError(
+        f"almost no question of {source.manifest.name} fits into the model's context with an answer of "
+        f"{counted(max_tokens, 'token')}",
+        "lower max_tokens, use tasks with shorter questions, or take a model with a longer context",
+    )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import math
+import random
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,6 +47,21 @@ def test_three_sizes_give_no_law_a_slow_one_no_size_that_is_enough_and_a_flat_on
     slow = fit(rows(0.9, 0.5, 0.1, noise=1e-6))
     assert slow is not None and slow.saturates is None
     assert replace(slow, exponent=(0.001, 0.0, 0.1)).saturates is None
+
+
+@pytest.mark.parametrize("shape", [lambda size: 0.55 + 0.01 * math.log2(size), lambda size: 0.6 + 0.05 * (size > 32)])
+def test_a_plain_rise_without_a_limit_is_told(shape: Callable[[int], float]) -> None:
+    """Its gain and its limit can't be told apart, and the intervals of both are wide."""
+    law = fit([Size(members, (shape(members) + 0.01, shape(members) - 0.01), None, None, 0.0) for members in SIZES])
+    assert law is not None and law.is_told_apart
+    assert law.gain[1] < 0 < law.gain[2] or law.limit[1] < 0.6 < law.limit[2]
+
+
+def test_settings_of_one_size_give_no_law_and_without_one_alone_there_is_no_goal() -> None:
+    noise = random.Random(0)
+    assert fit([Size(4, (0.6 + noise.gauss(0, 0.01),), None, None, 0.0) for _ in range(11)]) is None
+    text = law_text({"honest": [Size(members, (0.6,), None, None, 0.0) for members in (8, 16)]})
+    assert "goal" not in text.lower() and "  8 members  test 0.600\n" in text
 
 
 def test_the_report_has_a_line_for_each_size_a_law_and_a_plot(tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ WRONG = {
     SETTING + SETTING: "two settings have one name",
     with_setting(every="0"): "settings 1: every is not positive",
     with_setting(rounds="1000001"): "settings 1: rounds is more than 1000000",
+    with_setting(rounds="50000"): "200,000 rounds of members in arm 8/0 of setting mine are more than 150,000",
     with_setting(rounds="2.5"): "settings 1: rounds is not a whole number",
     with_setting(specialised="1"): "settings 1: specialised is not true or false",
     with_setting(models="[]"): "settings 1: setting mine has no models",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -53,6 +55,19 @@ def test_a_number_stays_beside_its_unit_and_what_a_curve_is_stands_in_a_line_of_
     for width in range(6, 40):
         assert plots._label(arm, width).count(f"10{NO_BREAK}%") == 2
     assert plots._subtitle(result_of(*HOSTILE.arms[:1])).splitlines()[-1] == "mean and 95 % band of 1 swarms"
+
+
+def test_each_round_of_slow_members_is_the_mean_of_the_swarms_that_have_it() -> None:
+    """A swarm has no reward of a round in which none of its members was due."""
+    result = result_of(*HOSTILE.arms[:1])
+    chart = plots._charts(result)[-1]
+    (swarm,) = result.arms[0].swarms
+    gaps = ({2, 3, 9}, {5, 20}, set[int]())
+    rows = [[(float(round), round / 20) for round in range(1, 21) if round not in gap] for gap in gaps]
+    curve = plots.curve_of([replace(swarm, own_by_round=row) for row in rows], chart.series, chart.by_x)
+    assert curve is not None and curve.x == [float(round) for round in range(1, 21)]
+    # The mean of the last two rounds.
+    assert curve.y[9:12] == pytest.approx([(2 * 9.5 + 10) / 60, 10.5 / 20, 11.5 / 20])
 
 
 def test_the_baseline_lies_on_top() -> None:

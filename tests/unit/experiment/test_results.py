@@ -118,6 +118,20 @@ def test_what_was_appended_and_was_made_with_another_model_is_refused(tmp_path: 
         one.read()
 
 
+def test_what_was_appended_while_an_experiment_runs_stays(tmp_path: Path) -> None:
+    ours, theirs = results(tmp_path / "ours"), results(tmp_path / "theirs")
+    for found, record in ((ours, RECORD), (theirs, OTHER)):
+        found.directory.mkdir()
+        found.claim(PLAN, {"backend": "torch"})
+        found.add(record)
+    with (tmp_path / "ours" / FILE).open("ab") as file:
+        file.write((tmp_path / "theirs" / FILE).read_bytes())
+    ours.add(replace(RECORD, seed=5))
+    again = results(tmp_path / "ours")
+    again.read()
+    assert sorted(seed for _, seed in again.swarms) == [3, 4, 5]
+
+
 def test_one_process_at_a_time_works_in_a_directory(tmp_path: Path) -> None:
     held = rf"another sapo experiment \(process {os.getpid()}\)"
     with exclusive(tmp_path), pytest.raises(StateError, match=held), exclusive(tmp_path):

@@ -10,14 +10,18 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
+from sapo_edge.backends.backend import OpenOptions
+from sapo_edge.backends.choose import detect
 from sapo_edge.errors import ConfigError, ModelError, SapoError, StateError
 from sapo_edge.experiment import runner
 from sapo_edge.experiment.plan import Job, Learning, Plan, Setting
@@ -25,9 +29,10 @@ from sapo_edge.experiment.results import FILE, Results, exclusive, read_records
 from sapo_edge.experiment.runner import Step, begin_worker, run_job, run_jobs
 from sapo_edge.experiment.scene import Scene, model_path
 from sapo_edge.experiment.swarm import QuestionSet, saved_rounds
-from tests.fakes import find_the_disk_full
+from sapo_edge.library.signals import handling
+from tests.fakes import SavedPolicy, find_the_disk_full
 from tests.forked import fork_workers
-from tests.unit.experiment.small import HALF, LOST, RESUMABLE, SETS, SETTING, SOURCE, shelves, text
+from tests.unit.experiment.small import HALF, LOST, RESUMABLE, SETS, SETTING, SOURCE, record_of, shelves, text
 from tests.waiting import wait_until
 
 ARMS = (*RESUMABLE[:3], LOST)
@@ -146,19 +151,38 @@ def test_records_are_the_same_however_they_came_about(plan: Plan, tmp_path: Path
     assert (tmp_path / "two" / FILE).read_bytes().startswith(before)
 
 
-def test_ctrl_c_breaks_off_no_look_at_the_futures(plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_what_ends_the_program_breaks_off_no_look_at_the_futures(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
     """It may hold their locks, for which the end of the pool would wait for ever."""
-    looked, wait, before = [0], futures.wait, signal.getsignal(signal.SIGINT)
+    looked, wait = [0], futures.wait
 
     def interrupted(*arguments: Any) -> Any:
-        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(number)
         looked[0] += 1
         return wait(*arguments)
 
     monkeypatch.setattr(runner, "wait", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with handling([number], signal.default_int_handler):
+        before = signal.getsignal(number)
+        with pytest.raises(KeyboardInterrupt):
+            run(plan, tmp_path / "one")
+        assert looked == [1] and signal.getsignal(number) is before
+
+
+def test_what_was_finished_beside_a_dead_worker_is_kept(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, broken, done = plan.jobs[0], Future[Any](), Future[Any]()
+    broken.set_exception(BrokenProcessPool())
+    done.set_result(record_of(job.arm, shelves(tmp_path / "made"), job.seed, job.setting))
+    submitted = iter([broken, done, *(Future[Any]() for _ in plan.jobs)])
+    monkeypatch.setattr(runner.ProcessPoolExecutor, "submit", lambda *_: next(submitted))
+    monkeypatch.setattr(runner, "wait", lambda *_: SimpleNamespace(done=[broken, done]))
+    with pytest.raises(SapoError, match="a worker process was ended"):
         run(plan, tmp_path / "one")
-    assert looked == [1] and signal.getsignal(signal.SIGINT) is before
+    assert read_records(tmp_path / "one", plan) == [done.result()]
 
 
 def test_what_another_machine_made_is_appended_and_nothing_of_another_experiment(plan: Plan, tmp_path: Path) -> None:
@@ -251,6 +275,24 @@ def test_members_of_larger_models_have_several_by_their_paths(plan: Plan, tmp_pa
     with pytest.raises(ModelError, match=r"there is no model file .*weak\.gguf"):
         run(plan, tmp_path / "results")
     assert not (tmp_path / "results" / FILE).exists(), "the directory is free for the corrected plan"
+
+
+def test_a_model_named_by_a_path_is_opened_and_its_adapters_lie_in_the_workspace(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strong = tmp_path / "strong.gguf"
+    strong.touch()
+    opened: list[Path] = []
+
+    def open_fake(_choice: object, options: OpenOptions) -> tuple[SavedPolicy, None]:
+        opened.append(options.workspace)
+        return SavedPolicy(), None
+
+    monkeypatch.setattr(detect, "detect", lambda *_: None)
+    monkeypatch.setattr(detect, "open_policy", open_fake)
+    scene = Scene(plan, tmp_path, tmp_path / "work", silent)
+    assert list(scene.shelves(replace(plan.settings[0], models=("base", str(strong))))) == ["base", str(strong)]
+    assert {path.parent for path in opened} == {tmp_path / "work"} and len(set(opened)) == 2
 
 
 def small_scene(plan: Plan, directory: Path, said: list[str]) -> Scene:

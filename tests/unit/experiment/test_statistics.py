@@ -117,6 +117,14 @@ def test_a_curve_is_read_between_its_points_and_a_quarter_at_each_end_is_dropped
     assert interquartile_mean([1, 2, 6]) == 3
 
 
+def test_who_takes_the_place_of_one_that_left_has_not_fallen() -> None:
+    for churn, has_falls in ((0.0, True), (0.2, False)):
+        arm = Arm("8/0", "alone", churn=churn)
+        (result,) = evaluate(Plan("tiny", (Setting("plain", "Plain", (arm,), "8/0"),), 1), [record()])
+        names = {measures.DRAWDOWN, measures.WORST_DRAWDOWN} & result.arms[0].results.keys()
+        assert len(names) == 2 * has_falls
+
+
 def test_intervals_that_do_not_exist_are_said_in_words() -> None:
     assert interval([0.5]) == Estimate(0.5, None, None, 1, "one swarm")
     assert interval([0.1 + 0.2, 0.3]).note == "the same in all 2"

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from sapo_edge.errors import ConfigError
+from sapo_edge.errors import ConfigError, ModelError
 from sapo_edge.experiment import swarm
 from sapo_edge.experiment.member import Member, Shelf, Shelves
 from sapo_edge.experiment.plan import Arm
@@ -69,6 +69,23 @@ def test_a_record_depends_on_its_seed_and_no_clock_or_past_swarm(
         monkeypatch.setattr(time, clock, lambda: next(steps))
     for again in (record_of(ARMS[name], models), record_of(ARMS[name], shelves(tmp_path / "second"))):
         assert text(again) == text(first)
+
+
+def test_questions_that_are_too_long_for_a_model_are_passed_over_and_held_out_ones_wrong(models: Shelves) -> None:
+    policy = models["base"].policy
+    assert isinstance(policy, SavedPolicy)
+    longest = SOURCE.manifest.max_tokens
+    needed = [policy.context - policy.room(SOURCE.manifest.prompt_for(task.question)) for task in SETS["test@8"].tasks]
+    policy.context = sorted(needed)[1] + longest
+    record = record_of(HALF, models)
+    asked = [prompt for prompts in policy.prompts for prompt in prompts]
+    assert asked and all(policy.room(prompt) >= longest for prompt in asked)
+    counted = [item.correct for item in record.evaluations if item.questions == "test@8"]
+    assert counted and all(item[needed.index(max(needed))] == "0" and len(item) == 3 for item in counted)
+    assert len([row for row in record.rounds if row.taken]) > 0
+    policy.context = longest
+    with pytest.raises(ModelError, match="almost no question of starter fits"):
+        record_of(HALF, models)
 
 
 def test_many_members_are_set_aside_from_garbage_and_let_go_at_the_end(
