@@ -105,7 +105,10 @@ def fit(rows: Sequence[Size]) -> Law | None:
     free = max(1, len(members) - 3)
     wide = stats.t.ppf((1 + CONFIDENCE) / 2, free)
     ends = [wide * math.sqrt(covariance[index][index]) for index in range(3)]
-    law = Law(*((float(value), float(value - end), float(value + end)) for value, end in zip(found, ends, strict=True)))
+    limit, gain, exponent = (
+        (float(value), float(value - end), float(value + end)) for value, end in zip(found, ends, strict=True)
+    )
+    law = Law(limit, gain, exponent)
     left = math.fsum((accuracy - law.at(size)) ** 2 for size, accuracy in zip(members, accuracies, strict=True))
     gained = math.fsum((accuracy - fmean(accuracies)) ** 2 for accuracy in accuracies) - left
     return replace(law, is_told_apart=bool(gained / 2 > stats.f.ppf(CONFIDENCE, 2, free) * left / free))

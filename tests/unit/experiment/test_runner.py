@@ -178,7 +178,7 @@ def test_what_was_finished_beside_a_dead_worker_is_kept(
     broken.set_exception(BrokenProcessPool())
     done.set_result(record_of(job.arm, shelves(tmp_path / "made"), job.seed, job.setting))
     submitted = iter([broken, done, *(Future[Any]() for _ in plan.jobs)])
-    monkeypatch.setattr(runner.ProcessPoolExecutor, "submit", lambda *_: next(submitted))
+    monkeypatch.setattr(futures.ProcessPoolExecutor, "submit", lambda *_: next(submitted))
     monkeypatch.setattr(runner, "wait", lambda *_: SimpleNamespace(done=[broken, done]))
     with pytest.raises(SapoError, match="a worker process was ended"):
         run(plan, tmp_path / "one")
