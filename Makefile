@@ -1,6 +1,7 @@
 # Two commands do everything on a fresh machine: `make run` and `make test`.
 
-PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
+# One name at a time: dash looks at the first alone.
+PYTHON ?= $(firstword $(foreach name,python3.11 python3.12 python3.13 python3,$(shell command -v $(name))))
 VENV ?= .venv
 ROUNDS ?= 40
 # yes: compiles llama.cpp for this processor, which takes minutes and samples faster where it has AVX-512.

@@ -225,3 +225,14 @@ def test_pip_ends_with_the_script(tmp_path: Path) -> None:
 def test_another_failure_is_shown_and_final(tmp_path: Path) -> None:
     ended, calls = install_in_clone(tmp_path, "broken,starter")
     assert ended.returncode == 1 and "No matching distribution" in ended.stderr and len(calls) == 2
+
+
+@pytest.mark.skipif(shutil.which("make") is None or shutil.which("dash") is None, reason="make or dash is missing")
+@pytest.mark.parametrize("name", ["python3.11", "python3.12", "python3"])
+def test_make_finds_the_one_python_that_is_there_by_a_shell_that_looks_for_one_at_a_time(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).symlink_to(sys.executable)
+    command = [str(shutil.which("make")), "-n", f"SHELL={shutil.which('dash')}", "size"]
+    shown = subprocess.run(command, cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True)
+    assert shown.stdout == f"{tmp_path}/{name} packaging/size.py\n"
