@@ -19,6 +19,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 place=${XDG_DATA_HOME:-$HOME/.local/share}/sapo-edge/uv
 torch=${UV_TORCH_BACKEND:-auto}
 unset UV_TORCH_BACKEND
+# libp2p's libraries have no wheels for Python 3.14. Where no other is installed, uv fetches one.
+export UV_PYTHON="${UV_PYTHON:->=3.11,<3.14}"
 kind=learns from= folder=
 
 say() { echo "install.sh: $*" >&2; }

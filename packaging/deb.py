@@ -29,7 +29,7 @@ Architecture: {architecture}
 Maintainer: the sapo-edge project
 Section: science
 Priority: optional
-Depends: python3 (>= 3.11), python3-venv, libgomp1
+Depends: python3 (>= 3.11), python3 (<< 3.14~), python3-venv, libgomp1
 Installed-Size: {kilobytes}
 Description: collective RL post-training of small language models
  A node trains a LoRA adapter on questions whose answers can be checked, alone

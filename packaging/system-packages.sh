@@ -5,8 +5,10 @@
 set -u
 python=${1:-python3}
 
-if ! "$python" -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null; then
-    echo "sapo-edge needs Python 3.11 or newer; '$python' is not. Install one and run: make PYTHON=/path/to/python3.11" >&2
+# libp2p's libraries have no wheels for Python 3.14.
+if ! "$python" -c 'import sys; raise SystemExit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then
+    echo "sapo-edge needs Python 3.11 to 3.13; '$python' is not. Install one and run: make PYTHON=/path/to/python3.13" >&2
+    echo "Or run: sh install.sh, which fetches one" >&2
     exit 1
 fi
 

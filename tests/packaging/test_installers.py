@@ -13,7 +13,7 @@ from tests.packaging.script import ROOT, program
 from tests.waiting import wait_until
 
 UV = """#!/bin/sh
-echo "$* links=$UV_FIND_LINKS torch=${{UV_TORCH_BACKEND:-}} cache=${{UV_CACHE_DIR:-}}" >> {calls}
+echo "$* links=$UV_FIND_LINKS torch=${{UV_TORCH_BACKEND:-}} python=$UV_PYTHON cache=${{UV_CACHE_DIR:-}}" >> {calls}
 [ "$1 $2" != "tool dir" ] || echo {tools}
 """
 PYTHON = """#!/bin/sh
@@ -80,6 +80,13 @@ def test_torchs_build_can_be_chosen_and_a_generator_has_none(clone: Path) -> Non
     assert "torch-backend" not in tool_install(install(clone, UV_TORCH_BACKEND="none")[1])
     tool = tool_install(install(clone, "--generator")[1])
     assert f"{clone}/dist/sapo_edge-1+core-py3-none-any.whl[swarm,tui,llama,starter]" in tool
+
+
+def test_uv_takes_a_python_for_which_there_are_wheels_unless_another_is_named(clone: Path) -> None:
+    ended, calls = install(clone)
+    assert ended.returncode == 0 and len(calls) > 2
+    assert all(" python=>=3.11,<3.14 " in call for call in calls if call.startswith(("run", "tool")))
+    assert " python=3.12 " in tool_install(install(clone, UV_PYTHON="3.12")[1])
 
 
 def test_what_fails_names_the_other_torch(clone: Path) -> None:
@@ -236,3 +243,19 @@ def test_make_finds_the_one_python_that_is_there_by_a_shell_that_looks_for_one_a
     command = [str(shutil.which("make")), "-n", f"SHELL={shutil.which('dash')}", "size"]
     shown = subprocess.run(command, cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=True)
     assert shown.stdout == f"{tmp_path}/{name} packaging/size.py\n"
+
+
+@pytest.mark.parametrize(("version", "refused"), [("3, 10", True), ("3, 11", False), ("3, 13", False), ("3, 14", True)])
+def test_a_python_without_wheels_is_refused_with_a_remedy(tmp_path: Path, version: str, refused: bool) -> None:
+    code = f"import sys; sys.version_info = ({version}, 0); exec(sys.argv[1])"
+    program(tmp_path / "python", f"#!/bin/sh\nexec {sys.executable} -c '{code}' \"$2\"\n")
+    # What else is missing is not asked for here.
+    for name in ("make", "apt-get"):
+        (tmp_path / name).symlink_to("/bin/false")
+    command = ["/bin/sh", "packaging/system-packages.sh", str(tmp_path / "python")]
+    ended = subprocess.run(
+        command, cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (f"needs Python 3.11 to 3.13; '{tmp_path}/python' is not" in ended.stderr) == refused
+    assert ("make PYTHON=" in ended.stderr and "sh install.sh" in ended.stderr) == refused
+    assert ended.returncode == 1 or not refused

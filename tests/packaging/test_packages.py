@@ -71,6 +71,7 @@ def test_a_debian_package_holds_the_wheels_and_sound_scripts(tmp_path: Path) -> 
     package = tmp_path / "sapo-edge_9.8_all.deb"
     assert run(*command) == f"{package}\n"
     fields = run("dpkg-deb", "--field", str(package))
+    assert "Depends: python3 (>= 3.11), python3 (<< 3.14~), " in fields
     assert "Version: 9.8\n" in fields and "python3-venv" in fields and "Architecture: all" in fields
     listed = run("dpkg-deb", "--contents", str(package))
     assert "+core" not in listed and all(line.split()[1] == "root/root" for line in listed.splitlines())
