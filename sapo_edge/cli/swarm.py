@@ -100,7 +100,10 @@ def invite(
     known = [*(own or ()), *swarm.bootstrap]
     addresses = choose_addresses(known)
     if not addresses and (workspace.is_alone or own is None):
-        remedy = "let it take part, without --solo and with the setting network = swarm; then invite again"
+        remedy = (
+            "stop it and let it take part: `sapo run --agree`, or yes once on a terminal, without --solo and with the "
+            "setting network = swarm; then invite again"
+        )
         raise StateError("this node works alone, so an invite would lead to nobody", remedy)
     while len(text := replace(swarm, bootstrap=addresses).to_line()) > PASTED_CHARACTERS:
         addresses = addresses[:-1]

@@ -96,6 +96,8 @@ def test_nobody_is_invited_to_a_node_that_works_alone(invoke: Invoke, tmp_path: 
         told = invoke("swarm", "invite", "--home", tmp_path)
     assert told.out == ""
     assert_refused(told, 1, "would lead to nobody", "--solo")
+    # Without a terminal nobody was asked.
+    assert_refused(told, 1, "sapo run --agree")
     assert invoke("config", "set", "network", "solo", "--home", tmp_path).code == 0
     assert_refused(invoke("swarm", "invite", "--home", tmp_path), 1, "would lead to nobody", "network = swarm")
 
