@@ -128,6 +128,13 @@ def test_each_step_calls_what_is_there(workflow: Path) -> None:
             assert any((ROOT / word).is_file() for word in words), command
 
 
+def test_what_publishes_waits_for_the_owners_word() -> None:
+    jobs: dict[str, Any] = yaml.safe_load(read(".github/workflows/release.yml"))["jobs"]
+    publishing = {name: job for name, job in jobs.items() if "write" in job.get("permissions", {}).values()}
+    assert set(publishing) == {"containers", "publish"}
+    assert {job.get("environment") for job in publishing.values()} == {"release"}
+
+
 @pytest.mark.skipif(shutil.which("actionlint") is None, reason="actionlint is not installed")
 def test_actionlint_finds_nothing() -> None:
     done = subprocess.run(["actionlint", *WORKFLOWS], capture_output=True, text=True, check=False)
