@@ -38,6 +38,7 @@ import zipfile
 from collections.abc import Callable, Iterable
 from email.parser import BytesParser
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -69,6 +70,8 @@ def main() -> None:
     parser.add_argument("--to", type=Path, default=ROOT / "dist")
     parser.add_argument("--for", dest="machine", choices=CROSS, help="another kind of machine than this one")
     arguments = parser.parse_args()
+    if find_spec("pip") is None:
+        raise SystemExit(f"{sys.executable} has no pip; install it (Debian, Ubuntu: sudo apt install python3-pip)")
     arguments.to.mkdir(parents=True, exist_ok=True)
     makers = MAKERS | {"native": partial(native, machine=arguments.machine)}
     for kind in arguments.kinds or ("app", "core", "slim"):
@@ -123,6 +126,9 @@ def native_variables(processors: Path = Path("/proc/cpuinfo")) -> dict[str, str]
     of an illegal instruction at the first prompt.
     """
     if not processors.exists() or " amx_tile" not in processors.read_text(errors="replace"):
+        return {}
+    # Asked for: it shall run on other processors, too.
+    if "-DGGML_NATIVE=OFF" in os.environ.get("CMAKE_ARGS", ""):
         return {}
     flags = "-march=native -mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
     before = {"CMAKE_ARGS": "-DGGML_NATIVE=OFF", "CFLAGS": flags, "CXXFLAGS": flags}

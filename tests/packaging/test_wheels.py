@@ -7,9 +7,11 @@ import csv
 import hashlib
 import importlib.metadata
 import io
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from packaging.requirements import Requirement
@@ -153,6 +155,25 @@ def test_llama_cpp_is_compiled_without_units_that_an_old_compiler_configures_wro
         return
     assert variables["CMAKE_ARGS"] == "-DGGML_NATIVE=OFF -DGGML_BLAS=ON"
     assert variables["CXXFLAGS"] == "-march=native -mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
+
+
+def test_llama_cpp_for_other_processors_too_is_compiled_with_no_flag_of_this_one(
+    wheels: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (processors := tmp_path / "cpuinfo").write_text("flags\t\t: fpu amx_tile\n")
+    monkeypatch.setenv("CMAKE_ARGS", "-DGGML_BLAS=ON -DGGML_NATIVE=OFF")
+    assert wheels.native_variables(processors) == {}
+
+
+def test_a_python_without_pip_is_told_how_to_get_it(
+    wheels: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pip", None)
+    monkeypatch.setattr(sys, "argv", ["wheels.py", "--to", str(tmp_path / "dist")])
+    monkeypatch.setattr(wheels.subprocess, "run", Mock(side_effect=AssertionError("pip was called")))
+    with pytest.raises(SystemExit, match=r"has no pip; install it .*apt install python3-pip"):
+        wheels.main()
+    assert not (tmp_path / "dist").exists()
 
 
 def test_the_lowest_versions_are_the_lower_bounds_and_the_newest_are_left_to_pip() -> None:
