@@ -135,7 +135,9 @@ class Systemd(Manager):
 
     def check(self, name: str) -> None:
         if not BOOTED.is_dir():
-            raise ConfigError("systemd doesn't run this machine", "use `sapo start`, from cron's @reboot for example")
+            # Cron's own path is short.
+            remedy = "use `sapo start`, from cron by `@reboot PATH start` with the path that `command -v sapo` prints"
+            raise ConfigError("systemd doesn't run this machine", remedy)
         super().check(name)
 
     def install(self, plan: ServicePlan, *, start: bool) -> bool:

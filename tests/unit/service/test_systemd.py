@@ -194,8 +194,9 @@ def test_a_refusal_is_one_line_with_a_remedy(commands: Commands, tmp_path: Path)
 
 def test_without_systemd_another_way_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(systemd, "BOOTED", tmp_path / "none")
-    with pytest.raises(ConfigError, match="sapo start"):
+    with pytest.raises(ConfigError, match="sapo start") as caught:
         Systemd(system=False).check("x")
+    assert "command -v sapo" in str(caught.value), "cron's path is short"
     monkeypatch.setattr(systemd, "BOOTED", tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(ConfigError, match="sudo"):
