@@ -5,11 +5,14 @@
 set -u
 python=${1:-python3}
 
-# libp2p's libraries have no wheels for Python 3.14.
-if ! "$python" -c 'import sys; raise SystemExit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then
-    echo "sapo-edge needs Python 3.11 to 3.13; '$python' is not. Install one and run: make PYTHON=/path/to/python3.13" >&2
+if ! "$python" -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null; then
+    echo "sapo-edge needs Python 3.11 or newer; '$python' is not. Install one and run: make PYTHON=/path/to/python3.13" >&2
     echo "Or run: sh install.sh, which fetches one" >&2
     exit 1
+fi
+if ! "$python" -c 'import sys; raise SystemExit(sys.version_info >= (3, 14))'; then
+    echo "Two of libp2p's libraries have no wheels for this Python: they are compiled, which takes a C compiler." >&2
+    echo "With Python 3.11 to 3.13 nothing is: make PYTHON=/path/to/python3.13, or sh install.sh, which fetches one" >&2
 fi
 
 missing=""
