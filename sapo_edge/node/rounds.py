@@ -164,11 +164,9 @@ class Node:
                 done, reason = True, f"all {self.settings.rounds} rounds are done"
         except Cancelled:
             self.interrupted = self._is_in_round
-            if not self.interrupted:
-                self._save_unsaved()
-            unsaved = f" and {counted(self._unsaved, 'round')} since the last checkpoint" if self._unsaved else ""
-            lost = f"the round in progress{unsaved} {'are' if unsaved else 'is'} lost"
-            reason = f"stopped immediately; {lost if self.interrupted else 'no round is lost'}"
+            # Within a round, too: the policy is then as it was before the round.
+            self._save_unsaved()
+            reason = f"stopped immediately; {'the round in progress' if self.interrupted else 'no round'} is lost"
         self._roll_back_if_asked()
         self._save_pool()
         best = self.best or self.store.latest

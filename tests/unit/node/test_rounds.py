@@ -192,6 +192,20 @@ def test_the_first_stop_finishes_the_round_and_the_second_one_loses_that_and_no_
     assert machine.policy.state == unbroken.policy.state
 
 
+@pytest.mark.parametrize("step", ["before_generate", "before_update"])
+def test_an_immediate_stop_saves_all_finished_rounds(machine: Machine, tmp_path: Path, step: str) -> None:
+    rare = replace(SETTINGS, save_every=60, rounds=5)
+    hooks: dict[str, Any] = {step: at_call(4, lambda: machine.node.stop.immediately())}
+    stopped = machine.start(rare, **hooks)
+    assert stopped.reason == "stopped immediately; the round in progress is lost" and machine.node.interrupted
+    assert [event.round for event in machine.of(events.CheckpointSaved)] == [1, 3]
+    machine.start(rare)
+    assert machine.rounds == [4, 5] and not any("repeated" in text for text in machine.notices())
+    unbroken = Machine(tmp_path / "unbroken", machine.source)
+    unbroken.start(rare)
+    assert machine.policy.state == unbroken.policy.state and machine.node.cursor == unbroken.node.cursor
+
+
 def stopped_in_evaluation(machine: Machine, number: int, settings: Settings = SETTINGS) -> events.NodeStopped:
     """Ask for an immediate stop in the evaluation of this number."""
     return machine.start(settings, before_evaluate=at_call(number, lambda: machine.node.stop.immediately()))
