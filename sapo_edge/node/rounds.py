@@ -142,9 +142,13 @@ class Node:
         self.open()
         done = False
         try:
-            self._validate_at_start()
-            self._take_head_start()
-            while self._has_rounds_left() and not self.stop.finish.is_set():
+            if not self.stop.finish.is_set():
+                self._validate_at_start()
+                self._take_head_start()
+            while not done and not self.stop.finish.is_set():
+                if not self._has_rounds_left():
+                    done = self._evaluate_at_end()
+                    continue
                 self._wait_while_paused()
                 if not self.stop.finish.is_set():
                     self.step()
@@ -157,11 +161,7 @@ class Node:
                     # What a round took, and the swarm during it, leaves holes that fill and move with the next one.
                     return_freed_memory()
             self._save_unsaved()
-            if self.stop.finish.is_set():
-                reason = "asked to stop"
-            else:
-                self._evaluate_at_end()
-                done, reason = True, f"all {self.settings.rounds} rounds are done"
+            reason = f"all {self.round} rounds are done" if done else "asked to stop"
         except Cancelled:
             self.interrupted = self._is_in_round
             # Within a round, too: the policy is then as it was before the round.
@@ -471,12 +471,25 @@ class Node:
         rate = update.learning_rate / 2 ** self.store.journal.counter(COLLAPSES)
         return replace(settings, update=replace(update, decay_after=decay_after, learning_rate=rate))
 
-    def _evaluate_at_end(self) -> None:
-        """Validate the last checkpoint, and compare the best one with the base model on the test set."""
+    def _evaluate_at_end(self) -> bool:
+        """Validate the last checkpoint, and compare the best one with the base model on the test set.
+
+        Returns whether all is done: meanwhile the node may be asked to stop, or for more rounds or an earlier one.
+        """
+        self._save_unsaved()
         if self.trains and self.store.latest is not None:
             self._validate()
+            if self.stop.finish.is_set():
+                return False
             if self.best is not None:
                 self.comparison = self._evaluations.compare(self.best, self.comparison)
+        self._roll_back_if_asked()
+        if not self._has_rounds_left():
+            return True
+        if self.store.latest is not None:
+            # The comparison loaded the best one.
+            self.policy.load(self.store.latest.directory)
+        return False
 
     def _validate(self) -> None:
         self._evaluations.validate(self.round)

@@ -239,6 +239,42 @@ def test_a_stop_during_the_last_evaluations_is_made_up_for_at_the_next_start(mac
     assert machine.policy.log == ["load"]
 
 
+def test_an_orderly_stop_makes_no_further_evaluation(machine: Machine) -> None:
+    machine.start(prepare=lambda node: node.stop.after_round())
+    assert machine.policy.log == []
+    stopped = machine.start(before_evaluate=at_call(2, lambda: machine.node.stop.after_round()))
+    assert stopped.reason == "asked to stop" and not stopped.done and evaluated(machine) == [0, 3]
+    assert machine.start().done and [event.round for event in machine.of(events.Comparison)] == [3]
+
+
+def test_rounds_that_are_asked_for_in_the_comparison_go_on_from_the_last_one(machine: Machine, tmp_path: Path) -> None:
+    def more() -> None:
+        # The comparison has another checkpoint loaded by now.
+        machine.policy.state = "the best one"
+        NodeControl(machine.node, None).change_settings({"rounds": 5})
+
+    stopped = machine.start(before_evaluate=at_call(3, more))
+    assert machine.rounds == [1, 2, 3, 4, 5] and evaluated(machine) == [0, 3, 5]
+    assert stopped.reason == "all 5 rounds are done" and stopped.rounds == 5 and stopped.done
+    unbroken = Machine(tmp_path / "unbroken", machine.source)
+    unbroken.start(replace(SETTINGS, rounds=5))
+    with Store(machine.paths) as store, Store(unbroken.paths) as expected:
+        for each in (store, expected):
+            assert each.latest is not None and each.latest.round == 5
+        adapters = [each.latest.directory / "adapter_model.safetensors" for each in (store, expected) if each.latest]
+    assert len({file.read_text() for file in adapters}) == 1
+
+
+def test_a_return_that_is_asked_for_in_the_comparison_makes_the_later_rounds_again(machine: Machine) -> None:
+    replies: list[object] = []
+    ask = at_call(3, lambda: replies.append(NodeControl(machine.node, None).roll_back(2)))
+    stopped = machine.start(before_evaluate=ask)
+    assert replies == [{"from": 3, "to": 2}] and machine.rounds == [1, 2, 3, 3]
+    assert stopped.reason == "all 3 rounds are done" and machine.node.round == 3
+    with Store(machine.paths) as store:
+        assert store.checkpoints.rounds() == [1, 2, 3] and store.journal.last_round() == 3
+
+
 def test_an_evaluation_that_only_the_journal_has_is_recorded_in_the_checkpoint(machine: Machine) -> None:
     settings = replace(SETTINGS, rounds=2, evaluate_every=2)
     machine.start(settings, prepare=lambda node: setattr(node.store, "record_accuracy", lambda *_: None))
