@@ -7,6 +7,7 @@ plain files that are written anew, so that no link and no path leads outside.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -16,6 +17,7 @@ import sqlite3
 import struct
 import tempfile
 import time
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -27,8 +29,10 @@ from typing import IO
 import sapo_edge
 from sapo_edge.errors import StateError
 from sapo_edge.fields import check_integer, check_list, check_map, check_number, check_text
+from sapo_edge.state.checkpoint import RECORD, read_record
 from sapo_edge.state.durable import (
     check_space,
+    is_disk_full,
     make_private_directory,
     reported,
     state_error,
@@ -137,15 +141,13 @@ def _write(paths: Paths, stream: IO[bytes], directory: Path, *, with_identity: b
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False) as archive:
         # Before the journal: a node journals a round before it saves it, so no checkpoint is ahead of the journal.
         for group in _groups(paths, with_identity=with_identity):
-            # A running node removes old checkpoints: half of one is left out.
-            with contextlib.suppress(FileNotFoundError):
-                files |= {name: _add(archive, name, path) for name, path in group.items()}
+            files |= _add_group(archive, group)
         for run in map(paths.run_of, run_names(paths)):
             if run.journal.exists():
                 with tempfile.TemporaryDirectory(dir=directory, prefix=".journal-") as temporary:
                     copy = Path(temporary) / "journal.sqlite"
                     with reading(run.journal) as source, closing(sqlite3.connect(copy)) as target:
-                        source.backup(target)
+                        _copy_journal(source, target, directory)
                     name = _name_of(paths, run.journal)
                     files[name] = _add(archive, name, copy)
         backup = Backup(sapo_edge.__version__, time.time(), files)
@@ -172,6 +174,40 @@ def _groups(paths: Paths, *, with_identity: bool) -> Iterator[dict[str, Path]]:
 def _name_of(paths: Paths, path: Path) -> str:
     """The name in the archive of a file of the state directory."""
     return f"state/{path.relative_to(paths.state).as_posix()}"
+
+
+def _copy_journal(source: sqlite3.Connection, target: sqlite3.Connection, directory: Path) -> None:
+    try:
+        source.backup(target)
+    except sqlite3.Error as error:
+        # The disk of the backup, not that of the journal.
+        if "disk is full" in str(error) or is_disk_full(error, directory):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
+        raise
+
+
+def _add_group(archive: zipfile.ZipFile, group: Mapping[str, Path]) -> dict[str, tuple[int, str]]:
+    """Add files that belong together; none if a running node removes one meanwhile, as it does old checkpoints."""
+    for _ in range(2):
+        added: dict[str, tuple[int, str]] = {}
+        # Of two files with one name in the archive, the last one counts.
+        with contextlib.suppress(FileNotFoundError), warnings.catch_warnings(action="ignore"):
+            added = {name: _add(archive, name, path) for name, path in group.items()}
+            if _is_whole(group, added):
+                break
+    return added
+
+
+def _is_whole(group: Mapping[str, Path], added: Mapping[str, tuple[int, str]]) -> bool:
+    """Whether a checkpoint's files are those of its record: a head start replaces it, perhaps between two of them."""
+    record = next((name for name in group if name.endswith(f"/{RECORD}")), None)
+    if record is None:
+        return True
+    try:
+        files = read_record(group[record].parent).files
+    except StateError:
+        return False
+    return all(added.get(f"{record.removesuffix(RECORD)}{name}") == entry for name, entry in files.items())
 
 
 def _add(archive: zipfile.ZipFile, name: str, path: Path) -> tuple[int, str]:

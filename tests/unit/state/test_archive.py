@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sqlite3
 import stat
 import struct
 import zipfile
@@ -170,6 +171,50 @@ def test_a_half_written_file_and_a_checkpoint_that_vanishes_do_not_spoil_the_bac
     write_backup(paths, tmp_path / "backup.zip")
     names = " ".join(restore_backup(target, tmp_path / "backup.zip").files)
     assert "round-000002" in names and "round-000001" not in names and "adapter.tmp" not in names
+
+
+@pytest.mark.parametrize("vanishes", [False, True])
+def test_a_checkpoint_that_is_replaced_between_two_of_its_files_comes_back_as_one_of_both(
+    paths: Paths, target: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vanishes: bool
+) -> None:
+    add, replaced = archive._add, [False]
+
+    def write_better(directory: Path) -> None:
+        (directory / "adapter.safetensors").write_bytes(b"better!" * 1000)
+
+    with Store(paths) as running:
+
+        def replace_before(file: zipfile.ZipFile, name: str, path: Path) -> tuple[int, str]:
+            if name.endswith("round-000002/checkpoint.json") and not replaced[0]:
+                replaced[0] = True
+                running.save_checkpoint(Checkpoint(2, "model", "manifest", running.seed), write_better)
+                if vanishes:
+                    raise FileNotFoundError(path)
+            return add(file, name, path)
+
+        monkeypatch.setattr(archive, "_add", replace_before)
+        write_backup(paths, tmp_path / "backup.zip")
+    restore_backup(target, tmp_path / "backup.zip")
+    with Store(target) as store:
+        assert store.latest is not None and store.latest.round == 2 and not store.notices
+        assert (store.latest.directory / "adapter.safetensors").read_bytes() == b"better!" * 1000
+
+
+def test_a_full_disk_of_the_backup_is_not_reported_as_one_of_the_journal(
+    paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = sqlite3.connect
+
+    def small(place: str | Path, *arguments: Any, **options: Any) -> sqlite3.Connection:
+        connection: sqlite3.Connection = connect(place, *arguments, **options)
+        if isinstance(place, Path):  # the copy
+            connection.execute("PRAGMA max_page_count = 1")
+        return connection
+
+    monkeypatch.setattr(sqlite3, "connect", small)
+    with pytest.raises(StateError, match=r"can't write the backup .*No space.*; free some space.*name another file"):
+        write_backup(paths, tmp_path / "backup.zip")
+    assert not list(tmp_path.glob("*backup.zip*")) and not list(tmp_path.glob(".journal-*"))
 
 
 def rewritten(
