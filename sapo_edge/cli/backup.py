@@ -10,6 +10,7 @@ import typer
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import print_json
 from sapo_edge.errors import StateError
+from sapo_edge.library.signals import tidying
 from sapo_edge.plain import counted, format_time, narrate, size
 from sapo_edge.state.paths import IDENTITIES, Paths
 
@@ -28,7 +29,9 @@ def backup(
     worth_keeping = (paths.journal, paths.config_file, *(paths.state / name for name in names))
     if not any(path.exists() for path in worth_keeping):
         raise StateError(f"there is nothing to back up in {paths.state}", "name the right directory with --home")
-    made = write_backup(paths, file, with_identity=identity)
+    # What is half-written holds the secret key.
+    with tidying():
+        made = write_backup(paths, file, with_identity=identity)
     if json:
         print_json({"path": str(file), "files": len(made.files), "bytes": made.size, "identity": made.has_identity})
         return
@@ -48,7 +51,8 @@ def restore(
     from sapo_edge.state.archive import restore_backup
 
     paths = Paths.default(home)
-    made = restore_backup(paths, file)
+    with tidying():
+        made = restore_backup(paths, file)
     if json:
         print_json({"path": str(paths.state), "files": len(made.files), "time": made.time, "program": made.program})
         return

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import getpass
 import os
+import signal
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from sapo_edge.cli import uninstall
+from sapo_edge.cli.backup import backup, restore
+from sapo_edge.library.signals import handling
 from sapo_edge.service import systemd
+from sapo_edge.state import archive
 from sapo_edge.state.durable import bytes_in
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
@@ -127,6 +132,25 @@ def test_a_backup_goes_to_another_home(invoke: Invoke, person: Paths, tmp_path: 
     assert "private swarms" in invoke("backup", tmp_path / "key.zip", "--home", tmp_path / "old").err
     assert invoke("restore", tmp_path / "key.zip", "--home", tmp_path / "third").code == 0
     assert invoke("swarm", "show", "--json", "--home", tmp_path / "third").record["swarm"] == created["swarm"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_no_half_of_a_backup_with_the_key(
+    person: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    file, new = tmp_path / "sapo.zip", tmp_path / "new"
+    archive.write_backup(person, file)
+    before = {*tmp_path.iterdir(), new}
+    acts: dict[str, Callable[[], None]] = {
+        "_add": lambda: backup(tmp_path / "2.zip"),
+        "_extract": lambda: restore(file, home=new),
+    }
+    for name, act in acts.items():
+        monkeypatch.setattr(archive, name, lambda *_: os.kill(os.getpid(), number))
+        with handling([number], lambda *_: None), pytest.raises(SystemExit) as ended:
+            act()
+        assert ended.value.code == 128 + number
+    assert {*tmp_path.iterdir()} == before and not list((new / "state").glob(".*"))
 
 
 PASSPHRASE = "correct horse battery"
