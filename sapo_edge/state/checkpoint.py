@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+import stat
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.errors import CheckpointError, StateError
+from sapo_edge.fields import check_integer, check_text
 from sapo_edge.state.durable import state_error, write_atomically
 
 FORMAT_VERSION = 1
@@ -93,16 +95,20 @@ class Checkpoint:
 
     def verify_files(self) -> None:
         """Compare size and digest of every file with the record; a CheckpointError if one is missing or has changed."""
-        for name, expected in self.files.items():
+        for name, (size, digest) in self.files.items():
             path = self.directory / name
             try:
-                with path.open("rb") as file:
-                    actual = (path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
+                # Before it is read: what is no plain file may never end.
+                status = path.stat()
+                is_same = stat.S_ISREG(status.st_mode) and status.st_size == size
+                if is_same:
+                    with path.open("rb") as file:
+                        is_same = hashlib.file_digest(file, "sha256").hexdigest() == digest
             except PermissionError as error:
                 raise state_error(error, "read", path) from error
             except OSError as error:
                 raise _damaged(self.directory, f"{name}: {error.strerror or error}") from error
-            if actual != expected:
+            if not is_same:
                 raise _damaged(self.directory, f"{name} has changed")
 
 
@@ -126,7 +132,10 @@ def read_record(directory: Path) -> Checkpoint:
             raise _damaged(directory, f"{RECORD} has changed")
         if body.pop("v") != FORMAT_VERSION:
             raise ValueError("another version")
-        body["files"] = {name: (size, file_digest) for name, (size, file_digest) in body["files"].items()}
+        body["files"] = {
+            _check_name(name, directory): (check_integer("bytes", size, 0), check_text("digest", file_digest))
+            for name, (size, file_digest) in body["files"].items()
+        }
         return Checkpoint(**body, directory=directory)
     except PermissionError as error:
         raise state_error(error, "read", directory / RECORD) from error
@@ -134,6 +143,13 @@ def read_record(directory: Path) -> Checkpoint:
         raise _damaged(directory, f"{RECORD}: {error.strerror or error}") from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise _damaged(directory, f"{RECORD} can't be read: {error}") from error
+
+
+def _check_name(name: str, directory: Path) -> str:
+    """The name of a file in a checkpoint; a ValueError if it leads outside: a stranger may have written the record."""
+    if not name.isprintable() or ".." in Path(name).parts or directory not in (directory / name).parents:
+        raise ValueError("it names a file elsewhere")
+    return name
 
 
 def sync_files(directory: Path) -> dict[str, tuple[int, str]]:

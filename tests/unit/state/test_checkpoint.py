@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from sapo_edge.errors import Cancelled, CheckpointError, StateError
 from sapo_edge.state import durable
-from sapo_edge.state.checkpoint import RECORD, Checkpoint
+from sapo_edge.state.checkpoint import RECORD, Checkpoint, read_record
 from sapo_edge.state.checkpoints import Checkpoints
 
 
@@ -75,6 +76,32 @@ def test_what_was_made_for_something_else_or_changed_is_rejected(checkpoints: Ch
     path.write_text("[]")
     with pytest.raises(CheckpointError, match="can't be read"):
         checkpoints.read(1)
+
+
+@pytest.mark.parametrize("name", ["/dev/zero", "../x", "adapter/../../x", "", ".", "x\0", "\ud800"])
+def test_a_record_that_names_a_file_outside_of_the_checkpoint_is_damaged(tmp_path: Path, name: str) -> None:
+    replace(state(1), files={name: (0, "00")}).write_record(tmp_path)
+    with pytest.raises(CheckpointError, match="names a file elsewhere"):
+        read_record(tmp_path)
+
+
+@pytest.mark.parametrize("entry", [(-1, "00"), (1.5, "00"), ("1", "00"), (0, 0), (0, None)])
+def test_a_record_with_other_sizes_or_digests_is_damaged(tmp_path: Path, entry: Any) -> None:
+    replace(state(1), files={"x": entry}).write_record(tmp_path)
+    with pytest.raises(CheckpointError, match="is not"):
+        read_record(tmp_path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="named pipes")
+def test_what_is_no_file_or_has_another_size_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "endless")
+    (tmp_path / "long").write_text("long")
+    for name in ("endless", "long"):
+        replace(state(1), files={name: (0, "00")}).write_record(tmp_path)
+        checkpoint = read_record(tmp_path)
+        with monkeypatch.context() as patched, pytest.raises(CheckpointError, match=f"{name} has changed"):
+            patched.setattr(Path, "open", lambda *_: pytest.fail("opened"))
+            checkpoint.verify_files()
 
 
 @pytest.mark.parametrize("name", ["adapter/weights.bin", RECORD])
