@@ -29,6 +29,10 @@ ROLLED_BACK_CURSOR = "rolled_back_cursor"
 """The journal's counter for the next questions of a node that returned to an earlier checkpoint."""
 
 
+HALF_WRITTEN_SECONDS = 3600.0
+"""Age from which on a half-written file is no other program's that writes it now."""
+
+
 class Store:
     """The open state directory of the running node. Use it as a context manager.
 
@@ -57,6 +61,7 @@ class Store:
                     f"{paths.state} was made by a sapo-edge that was never released",
                     "use --home for a new start; only that program goes on with it",
                 )
+            self._remove_half_written()
             self.checkpoints = Checkpoints(self.run.checkpoints, keep_checkpoints)
             self.secret = read_or_create_secret(paths.identity)
             self.latest, self.notices = self.checkpoints.recover()
@@ -122,6 +127,15 @@ class Store:
         rollback = Rollback(newest, round, cursor, time.time())
         write_rollback(self.run.rollback, rollback)
         return self._complete(rollback)
+
+    def _remove_half_written(self) -> None:
+        """Remove what programs that were killed left; the pool's at once, which only the holder of the lock writes."""
+        for directory in (self.paths.state, self.run.directory):
+            for path in directory.glob(".*.tmp"):
+                with suppress(OSError):
+                    is_old = time.time() - path.stat().st_mtime > HALF_WRITTEN_SECONDS
+                    if is_old or path.name.startswith(f".{self.run.pool.name}."):
+                        path.unlink()
 
     def _complete_rollback(self) -> None:
         """Complete the return to an earlier checkpoint that a killed node left, if there is one."""

@@ -1,5 +1,6 @@
 """The state directory as a whole."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -77,6 +78,17 @@ def test_a_node_that_is_killed_after_each_checkpoint_keeps_no_more_of_them(paths
         assert store.checkpoints.rounds() == [1, 2, 3, 4, 5, 6]
         store.resume(model_digest="model", manifest_digest="manifest")
         assert store.checkpoints.rounds() == [4, 5, 6]
+
+
+def test_what_was_half_written_is_removed_if_no_other_program_writes_it_now(paths: Paths) -> None:
+    Store(paths).close()
+    half = [directory / f".{name}.ab12.tmp" for directory in (paths.state, paths.run.directory) for name in "ab"]
+    for path in (*half, pool := paths.run.directory / ".pool.ab12.tmp"):
+        path.write_bytes(b"half")
+    for path in half[::2]:
+        os.utime(path, (0, 0))
+    with Store(paths):
+        assert [path.exists() for path in half] == [False, True] * 2 and not pool.exists()
 
 
 def test_another_model_and_a_second_node_are_rejected_and_the_history_stays(paths: Paths) -> None:
