@@ -154,6 +154,22 @@ async def test_it_restarts_itself_twice_and_old_crashes_do_not_count(
         await until(pilot, lambda: launcher.starts == keeper.CRASHES + 1)
 
 
+async def test_a_node_that_something_else_starts_later_is_followed(
+    launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "OTHER_SECONDS", 0.05)
+    launcher.set("on_quit", "stop")
+    async with following(launcher) as (pilot, app):
+        launcher.finish(done=False)
+        await until(pilot, lambda: app.state.standing is Standing.ENDED)
+        await pilot.pause(0.3)
+        assert launcher.starts == 0 and app.state.standing is Standing.ENDED
+        node = launcher.arrive()
+        await attached(pilot, app)
+        await press(pilot, "q", then=lambda: app.return_value is ExitCode.DONE)
+        assert launcher.starts == 0 and node.asked == ["after_round"]
+
+
 async def test_s_asks_before_it_stops_the_node_once(
     launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

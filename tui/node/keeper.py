@@ -13,6 +13,7 @@ from sapo_edge import events
 from sapo_edge.control.protocol import ControlError
 from sapo_edge.errors import NoNodeError, SapoError
 from sapo_edge.node.background import Ended
+from sapo_edge.state.lock import lock_holder
 from sapo_edge.tui.node.launcher import Launcher
 from sapo_edge.tui.node.link import Link
 from sapo_edge.tui.node.state import NodeState, Standing
@@ -28,6 +29,8 @@ CRASHES = 3
 CRASH_SECONDS = 300.0
 PATIENCE_SECONDS = 10.0
 """Seconds until a crashed node restarts by itself."""
+OTHER_SECONDS = 3.0
+"""Seconds between two looks for a node that something else has started."""
 
 
 class Keeper:
@@ -59,10 +62,11 @@ class Keeper:
         self._crashes: deque[float] = deque(maxlen=CRASHES)
 
     async def run(self) -> None:
-        """Connect to a node, follow it to its end, wait for `start`, and repeat."""
+        """Connect to a node, follow it to its end, wait for `start` or for a node of others, and repeat."""
+        found: tuple[Link, asyncio.Event] | Ended | None = None
         while True:
             try:
-                found = await self._connect()
+                found = found or await self._connect()
             except SapoError as error:
                 ending = Ended(error.message, False, (error.remedy,))
                 self._set_ended(ending)
@@ -71,7 +75,7 @@ class Keeper:
                 followed = found if isinstance(found, Ended) else await self._follow(*found)
                 if followed is None:
                     # The node dropped this client, which was suspended and read nothing for too long.
-                    self._state.standing = Standing.LOOKING
+                    self._state.standing, found = Standing.LOOKING, None
                     self._on_change()
                     continue
                 self._set_ended(followed)
@@ -80,7 +84,7 @@ class Keeper:
                 else:
                     patience = self._seconds_until_restart()
                     self._on_crash(followed, patience, patience is None)
-            await self._start.wait()
+            found = await self._wait()
 
     def close(self) -> None:
         if self.link is not None:
@@ -92,10 +96,44 @@ class Keeper:
     async def _connect(self) -> tuple[Link, asyncio.Event] | Ended:
         """Connect to a node, and start one if none runs; SapoError if that fails, or the running one can't be used.
 
-        Returns the link, and an event that is set when the node has gone; or how a node ended that had nothing to do.
+        Returns what `_open` does, or how a node ended that had nothing to do.
         """
         self._start.clear()
         started = False
+        while True:
+            try:
+                return await self._open()
+            except ControlError as error:
+                if error.code != "busy":
+                    raise
+            except NoNodeError as error:
+                if not started:
+                    # Before the process exists, so that quitting meanwhile asks what to do with it.
+                    self._state.standing, self._state.starting_since = Standing.STARTING, time.monotonic()
+                    self._on_change()
+                    await asyncio.to_thread(self._launcher.start)
+                    started = True
+                elif (ending := await asyncio.to_thread(self._launcher.ended)) is not None:
+                    if ending.expected:
+                        return ending
+                    raise NoNodeError(ending.reason, "\n".join(ending.lines)) from error
+            self.lines = tuple(await asyncio.to_thread(self._launcher.starting))
+            self._on_change()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _wait(self) -> tuple[Link, asyncio.Event] | None:
+        """Wait for `start`, or for a node that something else starts; returns what `_open` does, None after `start`."""
+        while not self._start.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._start.wait(), OTHER_SECONDS)
+            # It may be starting, or be of another version.
+            with contextlib.suppress(SapoError):
+                if await asyncio.to_thread(lock_holder, self._launcher.paths.lock) is not None:
+                    return await self._open()
+        return None
+
+    async def _open(self) -> tuple[Link, asyncio.Event]:
+        """Connect to a running node; the link, and an event that is set when the node has gone."""
         gone = asyncio.Event()
         loop = asyncio.get_running_loop()
         # Textual finds its app in the context, which another thread lacks.
@@ -111,30 +149,10 @@ class Keeper:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(gone.set, context=context)
 
-        while True:
-            link = Link(self._launcher.paths, on_event, on_end)
-            try:
-                await asyncio.to_thread(link.open)
-            except ControlError as error:
-                if error.code != "busy":
-                    raise
-            except NoNodeError as error:
-                if not started:
-                    # Before the process exists, so that quitting meanwhile asks what to do with it.
-                    self._state.standing, self._state.starting_since = Standing.STARTING, time.monotonic()
-                    self._on_change()
-                    await asyncio.to_thread(self._launcher.start)
-                    started = True
-                elif (ending := await asyncio.to_thread(self._launcher.ended)) is not None:
-                    if ending.expected:
-                        return ending
-                    raise NoNodeError(ending.reason, "\n".join(ending.lines)) from error
-            else:
-                self.link = link
-                return link, gone
-            self.lines = tuple(await asyncio.to_thread(self._launcher.starting))
-            self._on_change()
-            await asyncio.sleep(LOOK_SECONDS)
+        link = Link(self._launcher.paths, on_event, on_end)
+        await asyncio.to_thread(link.open)
+        self.link = link
+        return link, gone
 
     async def _follow(self, link: Link, gone: asyncio.Event) -> Ended | None:
         """Show the node until it has gone; return how it ended, or None if its process still runs."""
