@@ -68,6 +68,8 @@ EXPERIMENT_STATE = ExperimentView(
     )),),
 )  # fmt: skip
 """Two arms; the name of one is hostile."""
+ADAPTER = f"/home/somebody/checkpoints/round-{BEST:06d}"
+"""The best adapter, and what a chat loads."""
 LOAD = Load(3.2, 4, 71.0, Power(16.0, "estimate"), 0.042)
 """A laptop at work."""
 FINISHED = Ended("all 40 rounds are done", expected=True, done=True)
@@ -88,6 +90,7 @@ class FakeChat:
             "The base model rambles about \x1b[31m[bold]17 + 25[/bold]\x1b[0m and never says.",
             "17 plus 25 makes 42. <answer>42</answer>",
         )
+        self.adapter = ADAPTER
         self.pace = 0.0
         self.fails: SapoError = ModelError("no model is installed", "install one")
         self.broken = ""
@@ -342,12 +345,11 @@ class FakeLauncher:
             return real.Outcome(report, {})
         history = JournalReader(self.paths.journal).history(100)
         if report.run.rounds >= BEST:
-            adapter = f"/home/somebody/checkpoints/round-{BEST:06d}"
             steps = (
                 Step("it still rises: the node goes on by itself", "sapo status"),
                 Step("ask both the test questions, by which nothing was chosen", "sapo eval", "y"),
             )
-            report = replace(report, adapter=adapter, adapter_round=BEST, steps=steps)
+            report = replace(report, adapter=ADAPTER, adapter_round=BEST, steps=steps)
         return real.Outcome(report, history)
 
     def news(self) -> str:

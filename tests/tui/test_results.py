@@ -6,7 +6,7 @@ import math
 import sys
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -39,7 +39,7 @@ from sapo_edge.tui.screens.results.screen import PICTURE, Results
 from sapo_edge.tui.screens.results.screen import tested as report_of_test
 from sapo_edge.tui.screens.results.texts import report_text
 from sapo_edge.tui.widgets.dialog import Ask
-from tests.tui.fake_launcher import FakeLauncher
+from tests.tui.fake_launcher import ADAPTER, FakeLauncher
 from tests.tui.shell import (
     TRUECOLOR,
     Pictured,
@@ -59,6 +59,7 @@ EVAL = {
     "base": {"correct": 5, "formed": 2, "questions": 50, "entries": {"chain_sum": {"marks": f"{'1' * 5:0<50}"}}},
     "adapter": {"correct": 41, "formed": 41, "questions": 50, "entries": {"chain_sum": {"marks": f"{'1' * 41:0<50}"}}},
     "gain": {"value": 0.72, "low": 0.6, "high": 0.8, "gained": 37, "lost": 1}, "base_examples": 6,
+    "adapter_path": ADAPTER,
 }  # fmt: skip
 """What `sapo eval --json` prints."""
 
@@ -101,6 +102,23 @@ async def test_it_shows_before_and_now_until_the_test_questions_replace_them(lau
         await until(pilot, lambda: all(words in screen(app) for words in buttons))
         regions = [button.region for button in app.screen.query(Button)]
         assert len(regions) == 5 and all(region.width > 5 and region.right <= 43 for region in regions)
+
+
+async def test_test_figures_of_another_run_with_the_same_round_are_not_shown(launcher: FakeLauncher) -> None:
+    launcher.replies["eval"] = JobResult(EVAL)
+    outcome = launcher.outcome
+    async with running(launcher, (120, 40), ready=opened) as (pilot, app):
+        await press(pilot, "y", then=lambda: "41 of 50" in screen(app))
+
+        def of_another_run() -> Outcome:
+            found = outcome()
+            return replace(found, report=replace(found.report, adapter="/second/round-000030"))
+
+        launcher.outcome = of_another_run  # type: ignore[method-assign]
+        await press(pilot, "1", "8", then=lambda: "68 of 100" in screen(app))
+        assert "41 of 50" not in screen(app)
+        await press(pilot, "y", then=lambda: "no longer the one above" in text(app, "#job"))
+        assert "41 of 50" not in screen(app)
 
 
 async def test_before_there_are_two_evaluations_it_says_what_is_missing(fresh: FakeLauncher) -> None:
@@ -173,6 +191,19 @@ async def test_while_a_node_starts_rounds_are_counted_from_its_run_not_from_the_
         app.state.status = {**app.state.status, "round": 400}
         app.state.standing = Standing.STARTING
         await press(pilot, "u", then=lambda: launcher.changes == [("rounds", "80")])
+
+
+@pytest.mark.parametrize("runs", [True, False], ids=["running", "ended"])
+async def test_more_rounds_come_after_the_limit_that_is_set(launcher: FakeLauncher, runs: bool) -> None:
+    async with running(launcher, ready=opened) as (pilot, app):
+        if runs:
+            launcher.node.tell(rounds=200)
+            app.state.set_status(launcher.node.status())
+        else:
+            launcher.set("rounds", "200")
+            launcher.finish(done=False)
+            await until(pilot, lambda: app.state.standing is Standing.ENDED)
+        await press(pilot, "u", then=lambda: launcher.changes[-1:] == [("rounds", "240")])
 
 
 def test_a_test_keeps_what_was_shown_of_the_questions_that_were_trained_on() -> None:

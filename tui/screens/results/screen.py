@@ -86,6 +86,7 @@ an experiment.
     ]
     _outcome: Outcome | None = None
     _tested: Report | None = None
+    _tested_adapter = ""
     _read: tuple[object, ...] = ()
 
     def content(self) -> ComposeResult:
@@ -118,8 +119,7 @@ an experiment.
         outcome = await self.read(self.sapo.launcher.outcome, lambda error: report.update(printable(error)))
         if outcome is None:
             return
-        if self._outcome is None or outcome.report.adapter_round != self._outcome.report.adapter_round:
-            # The test belongs to another adapter.
+        if outcome.report.adapter != self._tested_adapter:
             self._tested = None
         self._outcome = outcome
         self._show()
@@ -167,8 +167,11 @@ an experiment.
     def _show_test(self, result: JobResult) -> None:
         if self._outcome is None:
             return
-        report = self._outcome.report
-        self._tested = tested(result.record, report.adapter_round, report.learned)
+        report, adapter = self._outcome.report, str(result.record["adapter_path"])
+        if adapter != report.adapter:
+            self.query_one(JobLine).say("the adapter that was asked is no longer the one above: y asks again", "bad")
+            return
+        self._tested, self._tested_adapter = tested(result.record, report.adapter_round, report.learned), adapter
         self.query_one(JobLine).say("✓ asked: the figures above are of the test questions", "good")
         self._show()
 
@@ -178,9 +181,12 @@ an experiment.
         if outcome is None:
             return
         state, line = self.sapo.state, self.query_one(JobLine)
-        # While a node starts, the round is still that of the run before.
-        round = state.round if state.standing is Standing.ATTACHED else 0
-        target = max(round, outcome.report.run.rounds) + MORE_ROUNDS
+        if state.standing is Standing.ATTACHED:
+            round, limit = state.round, state.status.get("rounds")
+        else:
+            # While a node starts, the round is still that of the run before.
+            round, limit = 0, await asyncio.to_thread(self.sapo.launcher.setting, "rounds")
+        target = max(round, outcome.report.run.rounds, int(limit or 0)) + MORE_ROUNDS
         try:
             await asyncio.to_thread(self.sapo.launcher.set, "rounds", str(target))
             if state.standing is Standing.ATTACHED:
