@@ -305,7 +305,12 @@ class SapoApp(App[ExitCode]):
             if self.state.standing is Standing.ENDED:
                 raise NoNodeError("no node runs", "start one with s")
             raise NoNodeError("no node answers yet", "try again when it runs: the first line says so")
-        return await self.keeper.link.request(method, params, timeout)
+        reply = await self.keeper.link.request(method, params, timeout)
+        if method == "stop":
+            # The next status comes seconds later.
+            self.state.status = {**self.state.status, "state": "stopping"}
+            self._mark(Change.STATUS)
+        return reply
 
     def _mark(self, change: Change) -> None:
         """Schedule an update of the screen: a node may send more events than a terminal can show."""
@@ -385,9 +390,6 @@ class SapoApp(App[ExitCode]):
         except SapoError as error:
             self.show_error(error)
             return
-        if method == "stop":
-            self.state.status = {**self.state.status, "state": "stopping"}
-            self._mark(Change.STATUS)
         if done:
             self.notify(done)
         # Not awaited: the node may answer it slowly, and the next key must not wait for that.

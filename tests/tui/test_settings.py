@@ -23,7 +23,7 @@ from sapo_edge.tui.screens.settings.widgets import SettingList
 from sapo_edge.tui.screens.settings.words import ADVANCED, FIRST, OTHER, grouped, pending, typed_value, value_text
 from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import FakeLauncher
-from tests.tui.shell import Pictured, Size, connected, picture, press, running, screen, text, until
+from tests.tui.shell import Pictured, Size, connected, notices, picture, press, running, screen, text, until
 
 HOSTILE = "\x1b[31m[bold]own[/bold] [@click=app.quit]x[/]"
 
@@ -267,6 +267,22 @@ async def test_r_restarts_the_node_after_one_question_if_a_setting_needs_it(laun
         assert first.asked == ["after_round"] and launcher.node is not first
         # The new one is asked what it has, and tells with what it began.
         await until(pilot, lambda: app.screen._node_has.get("rank") == 16)  # type: ignore[attr-defined]
+
+
+async def test_a_second_r_while_the_node_stops_does_not_call_off_the_restart(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher.set("threads", "3")
+    end = launcher.node._end
+    # The round takes longer than the keys.
+    monkeypatch.setattr(launcher.node, "_end", lambda: None)
+    async with running(launcher, ready=opened) as (pilot, app):
+        await press(pilot, "r", then=lambda: isinstance(app.screen, Ask))
+        await press(pilot, "y", then=lambda: "starts again" in notices(app))
+        await press(pilot, "r", then=lambda: "stopping already" in notices(app))
+        assert isinstance(app.screen, SettingsView) and launcher.node.asked == ["after_round"]
+        end()
+        await until(pilot, lambda: launcher.starts == 1 and app.state.standing is Standing.ATTACHED)
 
 
 async def test_a_node_that_takes_long_is_started_again(launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,6 +154,24 @@ async def test_the_swarm_that_runs_is_shown_until_the_node_restarts(launcher: Fa
         await until(pilot, lambda: "next start" not in text(app, "#swarm") and "r Restart" not in screen(app))
 
 
+async def test_while_the_node_stops_for_a_restart_another_change_does_not_call_it_off(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher.card = PRIVATE
+    end = launcher.node._end
+    # The round takes longer than the keys.
+    monkeypatch.setattr(launcher.node, "_end", lambda: None)
+    async with running(launcher, ready=opened) as (pilot, app):
+        await until(pilot, lambda: "r Restart" in screen(app))
+        await press(pilot, "r", then=lambda: isinstance(app.screen, Ask))
+        await press(pilot, "y", then=lambda: "starts again" in notices(app))
+        await press(pilot, "L", then=lambda: app.screen.is_modal)
+        await press(pilot, "escape", then=lambda: isinstance(app.screen, Peers))
+        await press(pilot, "r", then=lambda: "stopping already" in notices(app))
+        end()
+        await until(pilot, lambda: launcher.starts == 1 and app.state.standing is Standing.ATTACHED)
+
+
 async def test_leaving_needs_a_second_key(launcher: FakeLauncher) -> None:
     launcher.replies["swarm leave"] = JobResult({"left": "5a"})
     async with running(launcher, ready=partial(opened, keys="L")) as (pilot, app):

@@ -181,6 +181,29 @@ async def test_own_questions_get_a_run_beside_that_on_other_tasks_once_no_comman
         assert launcher.changes == [("manifest", "/q/manifest.toml")]
 
 
+async def test_a_file_that_was_edited_meanwhile_gets_a_new_run_which_no_second_key_calls_off(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = {"from": "file", "use": "/q/manifest.toml", "name": "mine", "digest": "before", "tasks": 1, "used": True}
+    outcome = launcher.outcome()
+    run = replace(outcome.report.run, manifest="before")
+    monkeypatch.setattr(launcher, "outcome", lambda: replace(outcome, report=replace(outcome.report, run=run)))
+    launcher.replies |= {"tasks list": JobResult({"manifests": [mine]}), "runs new": JobResult({"run": "run-2"})}
+    end = launcher.node._end
+    # The round takes longer than the keys.
+    monkeypatch.setattr(launcher.node, "_end", lambda: None)
+    async with running(launcher, (100, 30), ready=attached) as (pilot, app):
+        await press(pilot, "9", then=lambda: "/q/manifest.toml" in screen(app))
+        launcher.replies["tasks list"] = JobResult({"manifests": [{**mine, "digest": "after"}]})
+        await press(pilot, "u", then=lambda: isinstance(app.screen, Ask) and "in a new run?" in screen(app))
+        await press(pilot, "enter", then=lambda: "finishes its round and saves" in text(app, "#job"))
+        await press(pilot, "u", then=lambda: "still under way" in notices(app))
+        assert isinstance(app.screen, TasksView)
+        end()
+        await until(pilot, lambda: launcher.starts == 1 and "starts the run run-2" in text(app, "#job"))
+    assert launcher.changes == [("manifest", "/q/manifest.toml")]
+
+
 async def test_a_fresh_home_trains_on_a_file_or_a_listed_manifest_and_in_another_swarm_alone(
     fresh: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,11 +25,15 @@ LOOK_SECONDS = 0.2
 """Seconds between two checks whether the node has stopped."""
 QUESTION = "Restart the node?"
 EXPLANATION = "The node finishes its round, saves, stops, and starts again from there, with:"
+STOPS = "The node is stopping already: try again once it has ended, or runs again."
 REFUSED = "This belongs to the run: the node refuses to continue it with another value."
 
 
 async def restart(app: SapoApp, changes: Waiting, refused: Collection[str] = ()) -> None:
     """Stop the node after its round and start it again, if the user confirms it. Call it from a worker."""
+    if app.state.stopping:
+        app.notify(STOPS, severity="warning")
+        return
     lines = [Content(EXPLANATION), Content()]
     for name, before, after in changes:
         lines.append(Content(f"{name}: {before} → {after}"))
@@ -53,6 +57,9 @@ async def stopped(app: SapoApp, line: JobLine) -> bool:
     """Let a running node finish its round, save and stop; else it is said why not. Call it from a worker."""
     if line.busy:
         app.notify("One command at a time: wait for the one that runs, or stop it with Esc.", severity="warning")
+        return False
+    if app.state.stopping:
+        app.notify(STOPS, severity="warning")
         return False
     if app.state.standing is Standing.ATTACHED:
         try:

@@ -151,7 +151,7 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
     def action_invite(self) -> None:
         self.app.push_screen(Invite(self.sapo.launcher, NOT_HERE if self._pending else ""))
 
-    @work(group="swarm-change", exclusive=True)
+    @work(group="swarm-change")
     async def action_restart(self) -> None:
         await self._restart()
 
@@ -159,7 +159,7 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         if self._next is not None:
             await restart(self.sapo, [("swarm", card_text(self._in), card_text(self._next))])
 
-    @work(group="swarm-change", exclusive=True)
+    @work(group="swarm-change")
     async def action_change(self, dialog: str) -> None:
         if not await self.app.push_screen_wait(CHANGES[dialog](self.sapo.launcher)):
             return

@@ -241,7 +241,7 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
         self._list.focus()
         self._show()
 
-    @work(group="settings-restart", exclusive=True)
+    @work(group="settings-restart")
     async def action_restart(self) -> None:
         await restart(self.sapo, self._pending(), words.RUN)
 

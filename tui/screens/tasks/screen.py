@@ -37,8 +37,7 @@ HAS_RUN = (
     "The run that goes on trains on other tasks. A new run beside it begins with the untrained model; the old one "
     "stays, and Results (8, then R) returns to it. A running node finishes its round and stops first."
 )
-
-
+BUSY = "What you chose before is still under way: wait for it."
 ALONE = (
     "This machine is in the swarm {swarm}, which trains on other questions. The node works alone from then on. You "
     "stay a member: the setting network (7) lets it take part again."
@@ -203,18 +202,27 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
     def action_use(self) -> None:
         self._use(self._file)
 
-    @work(group="tasks-use", exclusive=True)
-    async def _use(self, name: str) -> None:
+    def _use(self, name: str) -> None:
+        if self.sapo.busy("tasks-use"):
+            self.notify(BUSY, severity="warning")
+        else:
+            self._train_on(name)
+
+    @work(group="tasks-use")
+    async def _train_on(self, name: str) -> None:
         """Train on a manifest; in a new run, if the one that goes on has begun with another."""
         line = self.query_one(JobLine)
         try:
+            # The file may have changed since it was listed.
+            listed = await asyncio.to_thread(self.sapo.launcher.job("tasks", "list").run)
             outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
             swarm = await asyncio.to_thread(self.sapo.launcher.swarm_against, name)
         except SapoError as error:
             line.fail(error)
             return
         run = outcome.report.run
-        digest = next((row.get("digest") for row in self._rows if row.get("use") == name), None)
+        rows = listed.record.get("manifests") or ()
+        digest = next((row.get("digest") for row in rows if row.get("use") == name), None)
         # A head start has no round yet, and belongs to its tasks, too.
         in_new_run = (run.rounds > 0 or bool(run.manifest)) and run.manifest != digest
         about = [*([HAS_RUN] if in_new_run else []), *([ALONE.format(swarm=printable(swarm))] if swarm else [])]
