@@ -16,6 +16,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.dialogs import quit as quitting
 from sapo_edge.tui.screens.dialogs.quit import ENDS, KEPT, STOPPED, Quit
 from sapo_edge.tui.screens.rollouts.screen import Rollouts
+from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import KILLED, FakeLauncher
 from tests.tui.shell import Pictured, Ready, Size, Stuck, attached, following, notices, press, running, screen, until
 
@@ -93,6 +94,27 @@ async def test_once_the_node_has_ended_it_quits_without_a_word(launcher: FakeLau
         await press(pilot, key, then=lambda: ended(app))
         assert message(app) == ""
     assert launcher.changes == []
+
+
+@pytest.mark.parametrize("answer", ["ask", "keep", "stop"])
+async def test_of_a_node_that_is_stopping_it_does_not_say_that_it_keeps_running(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    launcher.set("on_quit", answer)
+    monkeypatch.setattr(launcher.node, "_end", lambda: None)
+    async with following(launcher) as (pilot, app):
+        await press(pilot, "s", then=lambda: isinstance(app.screen, Ask))
+        await press(pilot, "s", then=lambda: app.state.stopping)
+        await press(pilot, "q", then=lambda: ended(app))
+        assert message(app) == STOPPED
+    assert launcher.node.asked == ["after_round"]
+
+
+async def test_a_node_that_begins_to_stop_while_it_asks_does_not_keep_running(launcher: FakeLauncher) -> None:
+    async with running(launcher, ready=asked) as (pilot, app):
+        app.state.status = {**app.state.status, "state": "stopping"}
+        await press(pilot, "k", then=lambda: ended(app))
+        assert message(app) == STOPPED
 
 
 @pytest.mark.parametrize("key", ["ctrl+q", "ctrl+c"])

@@ -87,7 +87,7 @@ this app again. **Stop after this round**: it finishes the round, saves a checkp
 
 
 def leave(app: SapoApp) -> None:
-    """Quit; ask first whether the node keeps running, unless there is none or the setting `on_quit` answers.
+    """Quit; ask first whether the node keeps running, unless none does or the setting `on_quit` answers.
 
     If the user quits again while this asks or waits for the node, the app ends immediately and the node keeps running.
     """
@@ -95,7 +95,7 @@ def leave(app: SapoApp) -> None:
         return
     if not _runs(app):
         app.exit(ExitCode.DONE)
-    elif app.busy(GROUP):
+    elif app.busy(GROUP) or app.state.stopping:
         _keep(app)
     else:
         app.run_worker(_leave(app), name="quit", exclusive=True, group=GROUP)
@@ -146,7 +146,8 @@ async def _remember(app: SapoApp, choice: Fate) -> str:
 
 
 def _keep(app: SapoApp, warning: str = "") -> None:
-    app.exit(ExitCode.DONE, message=f"{KEPT}\n{warning}".strip())
+    said = STOPPED if app.state.stopping else KEPT
+    app.exit(ExitCode.DONE, message=f"{said}\n{warning}".strip())
 
 
 def _runs(app: SapoApp) -> bool:
