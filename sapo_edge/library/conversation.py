@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from sapo_edge.control.event_words import describe_place
 from sapo_edge.policy import STOP_TEXT, CallHandle, Message, Policy, Prompt
 from sapo_edge.tasks.manifest import Manifest
 
@@ -43,7 +44,7 @@ class Models:
         if self.round is None:
             return f"{self.model}, adapter {self.adapter}"
         accuracy = "" if self.accuracy is None else f" (held-out {self.accuracy:.2f})"
-        return f"{self.model}, adapter of round {self.round}{accuracy}"
+        return f"{self.model}, adapter of {describe_place(self.round)}{accuracy}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,7 @@ def test_an_error_ends_the_service_in_order_while_its_input_is_open(tmp_path: Pa
 def test_answers_stream_from_base_and_adapter(open_chat: Callable[..., ChatProcess]) -> None:
     chat, said = open_chat(opened=False), list[str]()
     assert chat.open(said.append).startswith("tiny, adapter of round ") and "loading tiny" in said
+    assert Path(chat.adapter).name.startswith("round-")
     plain, as_task, again = (asked(chat, task=task) for task in (False, True, False))
     for shown in (plain, as_task):
         assert [piece.adapter for piece in shown] == sorted(piece.adapter for piece in shown)

@@ -22,9 +22,9 @@ from sapo_edge.tui.screens.chat import transcript
 from sapo_edge.tui.screens.chat.question import MAX_EARLIER, AskBox
 from sapo_edge.tui.screens.chat.screen import ChatView
 from sapo_edge.tui.screens.chat.transcript import MAX_SHOWN, Turn
-from tests.tui.fake_launcher import FakeChat, FakeLauncher
+from tests.tui.fake_launcher import ADAPTER, FakeChat, FakeLauncher
 from tests.tui.fake_node import QUESTION
-from tests.tui.shell import Pictured, Size, notices, on, press, still, text, until
+from tests.tui.shell import Pictured, Size, following, notices, on, press, still, text, until
 
 NOT_LOADED = "○ models not loaded: your first question loads them"
 open_chat = partial(on, ChatView, "4")
@@ -278,6 +278,39 @@ async def test_keys_load_and_unload_and_a_missing_model_or_process_is_an_error(l
         await until(pilot, lambda: turn.has_class("-failed"))
         assert turn.boxes[0].answer and "\\x1b[31m[bold]here" in str(turn.query_one(".trouble", Static).visual)
         assert not (await ask(pilot, screen, "hello")).has_class("-failed") and launcher.chats[-1] is not fake
+
+
+async def test_a_question_goes_to_the_best_adapter_of_now_unless_a_conversation_of_the_run_goes_on(
+    launcher: FakeLauncher,
+) -> None:
+    launcher.prepare = lambda fake: setattr(fake, "adapter", "")
+    async with open_chat(launcher) as (pilot, screen):
+        await ask(pilot, screen, "one")
+        launcher.prepare = lambda fake: None
+        await ask(pilot, screen, "two")
+        first, second = launcher.chats
+        assert first.closed.is_set() and first.asked == [("one", True, 0.0)] and second.asked == [("two", True, 0.0)]
+        await pilot.press("escape", "t")
+        await ask(pilot, screen, "three")
+        second.adapter = ADAPTER.replace("30", "20")
+        await ask(pilot, screen, "four")
+        assert second.remembered == ["three", "four"] and len(launcher.chats) == 2
+        second.adapter = "/of/another/run/round-000030"
+        await ask(pilot, screen, "five")
+        assert second.closed.is_set() and launcher.chats[2].remembered == ["five"]
+        launcher.chats[2].adapter = ADAPTER.replace("30", "20")
+        await press(pilot, "escape", "n", then=lambda: "remembers" not in text(screen, "#why"))
+        await ask(pilot, screen, "six")
+        assert launcher.chats[3].remembered == ["six"]
+
+
+async def test_a_question_that_is_too_long_for_the_chat_is_not_cut(launcher: FakeLauncher) -> None:
+    async with following(launcher) as (pilot, app):
+        await app.ask_both("word " * 600 + "What is the last word?")
+        await until(pilot, lambda: "too long for the chat" in notices(app))
+        assert app.screen.query_one(AskBox).text == ""
+        await app.ask_both("word " * 300 + "What is the last word?")
+        assert app.screen.query_one(AskBox).text.endswith("last word?")
 
 
 async def test_it_is_closed_when_it_is_not_used_and_when_the_app_ends(launcher: FakeLauncher) -> None:

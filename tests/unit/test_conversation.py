@@ -106,6 +106,11 @@ class Session:
         return turns(self.policy)
 
 
+@pytest.mark.parametrize(("round", "place"), [(0, "the head start"), (40, "round 40")])
+def test_the_title_says_where_the_adapter_comes_from(round: int, place: str) -> None:
+    assert Models("tiny", "m", "/x", round, 0.66).title == f"tiny, adapter of {place} (held-out 0.66)"
+
+
 def test_session_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     session, file = Session(monkeypatch), tmp_path / "talk.json"
     session.type("one", "two", "/reset", "three", "/task on", "four", "/task off", "five", f"/save {file}", "/bye", "x")

@@ -160,7 +160,13 @@ class Job(Protocol):
 
 
 class Chat(Protocol):
-    """A conversation with base model and adapter in a process of its own. Its methods block: call them in a thread."""
+    """A conversation with base model and adapter in a process of its own. Its methods block: call them in a thread.
+
+    Attributes:
+        adapter: directory of the adapter that is loaded; "" without one.
+    """
+
+    adapter: str
 
     def open(self, say: Callable[[str], None]) -> str:
         """Load model and adapter, and report progress with `say`.

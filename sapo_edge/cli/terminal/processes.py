@@ -68,6 +68,7 @@ class ChatProcess(JsonProcess):
 
     def __init__(self, home: Path | None, options: tuple[str, ...] = ()) -> None:
         super().__init__(sapo_command("chat", home, "--json", *options))
+        self.adapter = ""
         self._writing = threading.Lock()
         self._number = 0
 
@@ -78,6 +79,7 @@ class ChatProcess(JsonProcess):
             if "loading" in message:
                 say(str(message["loading"]))
             elif "ready" in message:
+                self.adapter = str(message["adapter"] or "")
                 return str(message["ready"])
 
     def ask(

@@ -70,7 +70,8 @@ answers, until `n` begins a new one. A stopped answer is not remembered; `r` ask
 its answers. *Greedy* (h) always takes the likeliest word; with a temperature, answers vary.
 
 The models run in a process of their own. Your first question starts it; it ends with the app, after ten minutes
-without a question, or with `m`. The conversation is forgotten then.
+without a question, or with `m`. The conversation is forgotten then. The next question first loads a better adapter that
+was saved meanwhile, unless a conversation goes on; after a change of the run, always.
 
 While you type, letters and digits are text. **Esc** leaves the text field: then the keys of this screen and of the app
 work, such as `y` for a question like those in training; `e` or Enter returns to it.
@@ -95,7 +96,7 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
     _failed = ""
 
     def content(self) -> ComposeResult:
-        self._session = ChatSession(self.sapo.launcher.chat)
+        self._session = ChatSession(self.sapo.launcher)
         yield Static(markup=False, id="standing")
         with Vertical(id="start"):
             yield Static(INTRO, markup=False, id="intro")
@@ -220,9 +221,13 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
 
     def propose(self, question: str) -> None:
         """Put a question of the training into the question box, to be asked as a task."""
+        question = printable(question, lines=True)
+        if len(question) > MAX_QUESTION:
+            self.sapo.show_error(ConfigError("the question is too long for the chat", "ask it with `sapo chat`"))
+            return
         if not self.query_one(AskOptions).as_task:
             self.action_task()
-        self._put(printable(question, lines=True)[:MAX_QUESTION])
+        self._put(question)
 
     def action_task(self) -> None:
         options = self.query_one(AskOptions)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import duration, printable
-from sapo_edge.tui.node.launcher import Chat, ChatAnswer, ChatMemory
+from sapo_edge.tui.node.launcher import Chat, ChatAnswer, ChatMemory, Launcher
 
 
 class ChatSession:
-    """One process at a time, which `make` creates; a new one after it was closed or failed.
+    """One process at a time, which the launcher makes; a new one after it was closed or failed.
 
     Attributes:
         label: model and adapter in words; empty while they are not loaded.
@@ -20,8 +21,8 @@ class ChatSession:
         memory: what the models remember of the plain chat; nothing in a new process.
     """
 
-    def __init__(self, make: Callable[[], Chat]) -> None:
-        self._make = make
+    def __init__(self, launcher: Launcher) -> None:
+        self._launcher = launcher
         self._chat: Chat | None = None
         self._loading = asyncio.Lock()
         self._stopped = False
@@ -46,11 +47,14 @@ class ChatSession:
         return "-idle", "○ models not loaded: your first question loads them"
 
     async def load(self) -> bool:
-        """Load model and adapter, unless they are loaded; False if the session was closed meanwhile."""
+        """Load model and adapter, unless they are loaded and current; False if the session was closed meanwhile."""
         async with self._loading:
-            if self.loaded:
-                return True
-            chat = self._chat = self._make()
+            if (before := self._chat) is not None and self.loaded:
+                is_stale = await asyncio.to_thread(self._is_stale, before.adapter)
+                if self._chat is not before or not is_stale:
+                    return self._chat is before
+                await self.close()
+            chat = self._chat = self._launcher.chat()
             self.doing, self._since = "starting a process for the models", time.monotonic()
 
             def say(text: str) -> None:
@@ -70,6 +74,15 @@ class ChatSession:
             self.label, self.doing = label or "loaded", ""
             return True
 
+    def _is_stale(self, adapter: str) -> bool:
+        """Whether another adapter is the best now; during a conversation, whether that is of another run."""
+        try:
+            best = self._launcher.outcome().report.adapter
+        except SapoError:
+            return False
+        is_of_run = not adapter or Path(adapter).parent == Path(best).parent
+        return adapter != best and not (self.memory.questions and is_of_run)
+
     def forget(self) -> None:
         """Let the next question of plain chat begin a new conversation."""
         self.memory = ChatMemory(0)
@@ -87,10 +100,10 @@ class ChatSession:
         Raises:
             SapoError: if the process ended or refused. The next question starts a new process.
         """
-        if not await self.load() or self._chat is None:
+        self._stopped = False
+        if not await self.load() or self._chat is None or self._stopped:
             return False
         chat = self._chat
-        self._stopped = False
         try:
             follow = self.memory.questions > 0
             memory = await asyncio.to_thread(
