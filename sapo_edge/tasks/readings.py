@@ -42,7 +42,11 @@ _NUMBER = re.compile(
     r"(?:(?<![\w)\]])[+-])?(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d{1,3}(?!\w))?", re.ASCII
 )
 _MARKED = re.compile(r"\*\*([^*\n]+)\*\*|`([^`\n]+)`|\"([^\"\n]+)\"|\u201c([^\u201c\u201d\n]+)\u201d")
-_LEAD = re.compile(r"(?:=|\b(?:answer|result|solution)(?: is)?\s*:?|\bis:)\s*", re.IGNORECASE)
+# What leads to an answer, with something behind it: "Paris is the answer" says it before.
+_LEAD = re.compile(
+    r"(?:=|\b(?:answer|result|solution)(?: to (?:the|this|that|your) \w+)?(?: is\b\s*:?|\s*:)|\bis:)\s*(?!\Z)",
+    re.IGNORECASE,
+)
 _IS = re.compile(r"\s(?:is|are|was|were)\s", re.IGNORECASE)
 _WORD = re.compile(r"\w+")
 # What a sentence may say beside the words of the question.
@@ -134,8 +138,11 @@ def _last_lines(text: str, lines: int, question: str) -> tuple[str, ...]:
     if lines > 1:
         return tuple(dict.fromkeys((whole, text.strip())))
     marked = [next(filter(None, groups)) for groups in _MARKED.findall(whole)]
-    said = marked[-1] if marked else _LEAD.split(whole)[-1]
-    new = _new_part(whole, question) if said == whole else said
+    plain = whole.rstrip(f"{_ENDS} \t")
+    said = marked[-1] if marked else _LEAD.split(plain)[-1]
+    new = _new_part(plain, question)
+    # One answer, if at two lengths: of "The law is F = ma" these are "F = ma" and "ma".
+    new = new if said == plain or new.endswith(said) else said
     said, new = (part.strip(_AROUND).rstrip(_ENDS).strip(_AROUND) for part in (said, new))
     return tuple(dict.fromkeys(answer for answer in (whole, said, new, text.strip()) if answer))
 
@@ -143,13 +150,15 @@ def _last_lines(text: str, lines: int, question: str) -> tuple[str, ...]:
 def _new_part(sentence: str, question: str) -> str:
     """Of "Paris is the capital of France" the side that the question did not say; all if both are new, or neither.
 
-    So a sentence gives one answer, whichever way round: "Paris is Rome" gives none.
+    So a sentence gives one answer, whichever way round: "Paris is Rome" gives none. "B is the answer" gives B, also
+    where the question named it.
     """
     sides = _IS.split(sentence, maxsplit=1)
     if len(sides) < 2:
         return sentence
     known = _words(question) | _POINTERS
-    new = [side for side in sides if not _words(side) <= known]
+    new = [side for side in sides if not _words(side) <= _POINTERS]
+    new = [side for side in new if not _words(side) <= known] if len(new) > 1 else new
     return new[0] if len(new) == 1 else sentence
 
 

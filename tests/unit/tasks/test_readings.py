@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sapo_edge.tasks.checks import Choice, Exact, Number, Set
+from sapo_edge.tasks.checks import Check, Choice, Exact, Number, Set
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.questions import OwnQuestion
 from sapo_edge.tasks.readings import FIT, MAX_ANSWER_CHARACTERS, READINGS, read
@@ -131,6 +131,37 @@ CAPITAL = "What is the capital of France?"
 ])  # fmt: skip
 def test_a_sentence_gives_what_the_question_did_not_say(question: str, answer: str, text: str, right: bool) -> None:
     assert judged(OwnQuestion(question, answer, Exact(fold=True), "train"), text) == right
+
+
+LAW, MIXTURE, WHICH = "What is Newton's second law?", "What is salt in water?", "Which is it, Paris or Rome?"
+ONE_OF_TWO = Choice(("Paris", "Rome"))
+
+
+@pytest.mark.parametrize(("question", "answer", "check", "text", "right"), [
+    (CAPITAL, "Paris", Exact(), "Paris is the answer.", True),
+    (CAPITAL, "Paris", Exact(), "The answer to your question is Paris.", True),
+    (CAPITAL, "Paris", Exact(), "The answer is: Paris.", True),
+    (CAPITAL, "Paris", Exact(), "Paris =", False),
+    (MIXTURE, "saline solution", Exact(fold=True), "Saline solution.", True),
+    (LAW, "F = ma", Exact(), "F = ma.", True),
+    (LAW, "F = ma", Exact(), "The law is F = ma.", True),
+    (LAW, "ma", Exact(), "The law is F = ma.", True),
+    (WHICH, "Paris", ONE_OF_TWO, "Paris is the answer.", True),
+    (WHICH, "Rome", ONE_OF_TWO, "Paris is the answer.", False),
+    (WHICH, "Paris", ONE_OF_TWO, "Paris, Rome is the answer.", False),
+    (WHICH, "Paris", ONE_OF_TWO, "Paris is the answer, the answer is Rome.", False),
+])  # fmt: skip
+def test_a_word_leads_to_an_answer_only_if_one_stands_behind_it(
+    question: str, answer: str, check: Check, text: str, right: bool
+) -> None:
+    assert judged(OwnQuestion(question, answer, check, "train"), text) == right
+
+
+@pytest.mark.parametrize("question", [CAPITAL, WHICH, "Is Paris the answer?"])
+@given(text=st.lists(st.sampled_from(["Paris", "Rome", "is", "the answer", "the answer is", "it", ":", "=", "."])))
+def test_no_text_gives_two_answers_by_words_that_lead_to_one(question: str, text: list[str]) -> None:
+    answers = read("line", " ".join(text), question=question)
+    assert sum(any(ONE_OF_TWO.score(city, answer) for answer in answers) for city in ONE_OF_TWO.choices) <= 1
 
 
 def test_a_set_may_stand_in_a_sentence() -> None:
