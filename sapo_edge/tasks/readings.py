@@ -121,7 +121,7 @@ def _last_number(text: str) -> tuple[str, ...]:
     text = text.replace("\N{MINUS SIGN}", "-")
     last = deque(_NUMBER.finditer(text), maxlen=1)
     # Of a fraction, the denominator is no answer.
-    if not last or text[: last[0].start()].endswith("/"):
+    if not last or text[: last[0].start()].rstrip().endswith("/"):
         return ()
     number = last[0].group().replace(",", "").removeprefix("+")
     if "." in number and "e" not in number.lower():
@@ -131,12 +131,14 @@ def _last_number(text: str) -> tuple[str, ...]:
 
 
 def _last_lines(text: str, lines: int, question: str) -> tuple[str, ...]:
-    kept = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("```")]
-    if not kept:
+    kept = [line.rstrip() for line in text.splitlines() if not line.strip().startswith("```")]
+    places = [place for place, line in enumerate(kept) if line][-lines:]
+    if not places:
         return ()
-    whole = "\n".join(kept[-lines:])
+    whole = "\n".join(kept[place].strip() for place in places)
     if lines > 1:
-        return tuple(dict.fromkeys((whole, text.strip())))
+        as_written = "\n".join(kept[places[0] : places[-1] + 1]).strip()
+        return tuple(dict.fromkeys((whole, as_written, text.strip())))
     marked = [next(filter(None, groups)) for groups in _MARKED.findall(whole)]
     plain = whole.rstrip(f"{_ENDS} \t")
     said = marked[-1] if marked else _LEAD.split(plain)[-1]
@@ -167,20 +169,19 @@ def _words(text: str) -> set[str]:
 
 
 def _last_object(text: str) -> tuple[str, ...]:
-    """From the last opening brace of the outermost level to the closing one that ends it; strings may hold braces."""
+    """To the last closing brace that ends anything, from the brace that it ends; strings may hold braces."""
     best: tuple[int, int] | None = None
-    start = depth = 0
+    # One that nothing closes, in a text or in a broken object, hides none behind it.
+    starts: list[int] = []
     in_string = escaped = False
     for position, character in enumerate(text):
         if in_string:
             in_string, escaped = escaped or character not in '"\n', character == "\\" and not escaped
-        elif depth and character == '"':
+        elif starts and character == '"':
             in_string = True
         elif character == "{":
-            start = start if depth else position
-            depth += 1
-        elif character == "}" and depth:
-            depth -= 1
-            if not depth:
-                best = (start, position + 1)
+            starts.append(position)
+        elif character == "}" and starts:
+            # What closes later is behind the one before, or around it.
+            best = (starts.pop(), position + 1)
     return () if best is None else (text[best[0] : best[1]],)

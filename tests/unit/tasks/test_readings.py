@@ -48,9 +48,17 @@ def test_the_last_line_counts_or_what_it_marks(text: str, answers: tuple[str, ..
 
 def test_an_answer_of_several_lines_is_the_last_so_many_and_a_fraction_no_number() -> None:
     assert read("number", "16/2") == () and read("number", "16/2 = 8") == ("8",)
+    assert read("number", "16 / 4") == read("number", "16 /\n 4") == () and read("number", "16 / 4 = 4.") == ("4",)
     assert read("line", "Here you are:\n\n1 2\n3 4\n", lines=2)[0] == "1 2\n3 4"
     code = "def f():\n    return 1"
     assert code in read("line", code, lines=2), "an answer with indentation can be right"
+
+
+@pytest.mark.parametrize("code", ["if x:\n    y()\nelse:\n    z()", "def f():\n\n    return 1"])
+@pytest.mark.parametrize("text", ["```python\n{}\n```", "Sure:\n{}", "Sure:\n\n```\n{}\n\n```\n", "  {}  "])
+def test_lines_may_be_indented_in_a_fence_or_below_a_sentence(text: str, code: str) -> None:
+    own = OwnQuestion("Write it.", code, Exact(), "train")
+    assert judged(own, text.format(code)) and not judged(own, text.format(code.replace("    ", "  ")))
 
 
 @pytest.mark.parametrize(("text", "found"), [
@@ -61,6 +69,9 @@ def test_an_answer_of_several_lines_is_the_last_so_many_and_a_fraction_no_number
     ('<answer>{"a": 3}</answer>', '{"a": 3}'),
     ('5" of {"a": 3}', '{"a": 3}'),
     ('{"it\n} or {"a": 3}', '{"a": 3}'),
+    ('In the set {1, 2: {"a": 3}', '{"a": 3}'),
+    ('```json\n{"a": {"b": 1}\n```\nAgain:\n```json\n{"a": {"b": 2}}\n```', '{"a": {"b": 2}}'),
+    ('{"a": 1} or {{"a": {"b": 2}, "c": 3}', '{"a": {"b": 2}, "c": 3}'),
 ])  # fmt: skip
 def test_the_last_object_counts(text: str, found: str) -> None:
     assert read("json", text) == (found,)
