@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sapo_edge.tasks.allowed import Flag, Real
-from sapo_edge.tasks.objects import field_share, parse_object
+from sapo_edge.tasks.objects import context, field_share, is_near, parse_object
 from sapo_edge.tasks.texts import check_text, require
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ MAX_TOLERANCE = 1e12
 
 _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3}){1,9}|\d{1,40})?(?:\.\d{0,40})?(?:[eE][+-]?\d{1,3})?", re.ASCII)
 _NUMBER_CHARACTERS = 96
-# More digits than two such numbers of like size have; where they differ in size, no tolerance is near the difference.
-_DIGITS = 128
 _AND = re.compile(r"\band\b", re.IGNORECASE)
 _AROUND_A_CHOICE = " \t\n()[]{}.:;,'\"*`"
 
@@ -109,10 +107,7 @@ class Number(Check):
 
     def score(self, expected: str, answer: str) -> float:
         given, right = _number(answer), _number(expected)
-        if given is None or right is None:
-            return 0.0
-        # `repr`: a tolerance of 0.3 is three tenths, not the nearest binary fraction below.
-        return float(abs(_context().subtract(given, right)) <= Decimal(repr(self.tolerance)))
+        return float(given is not None and right is not None and is_near(right, given, self.tolerance))
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,10 +338,6 @@ def _number(text: str) -> Decimal | None:
     if len(text) > _NUMBER_CHARACTERS or not _NUMBER.fullmatch(text):
         return None
     try:
-        return _context().create_decimal(text.replace(",", ""))
+        return context().create_decimal(text.replace(",", ""))
     except decimal.InvalidOperation:
         return None  # a sign or an exponent alone
-
-
-def _context() -> decimal.Context:
-    return decimal.Context(prec=_DIGITS, rounding=decimal.ROUND_HALF_EVEN, traps=[decimal.InvalidOperation])

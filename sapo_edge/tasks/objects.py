@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import decimal
 import json
 import math
 import unicodedata
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any, NoReturn
 
 MAX_CHARACTERS = 4096
@@ -14,6 +16,8 @@ MAX_VALUES = 256
 MAX_DEPTH = 8
 _MAX_DIGITS = 15
 """Longest integer: all of them are exact as floats, too."""
+# More digits than two such numbers of like size have; where they differ in size, no tolerance is near the difference.
+_DIGITS = 128
 
 
 def parse_object(text: str) -> dict[str, Any] | None:
@@ -47,7 +51,7 @@ def same(expected: object, given: object, tolerance: float = 0.0) -> bool:
     if isinstance(expected, str) and isinstance(given, str):
         return _fold(expected) == _fold(given)
     if _is_number(expected) and _is_number(given):
-        return expected == given or abs(expected - given) <= tolerance  # type: ignore[operator]
+        return expected == given or is_near(Decimal(repr(expected)), Decimal(repr(given)), tolerance)
     return type(expected) is type(given) and expected == given
 
 
@@ -61,6 +65,15 @@ def field_share(expected: Mapping[str, Any], given: Mapping[str, Any], tolerance
     fields = wanted.keys() | found.keys()
     right = sum(same(wanted[path], found[path], tolerance) for path in wanted.keys() & found.keys())
     return right / len(fields) if fields else 1.0
+
+
+def is_near(expected: Decimal, given: Decimal, tolerance: float) -> bool:
+    # `repr`: a tolerance of 0.3 is three tenths, not the nearest binary fraction below.
+    return abs(context().subtract(given, expected)) <= Decimal(repr(tolerance))
+
+
+def context() -> decimal.Context:
+    return decimal.Context(prec=_DIGITS, rounding=decimal.ROUND_HALF_EVEN, traps=[decimal.InvalidOperation])
 
 
 def _leaves(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:

@@ -79,6 +79,8 @@ def test_truth_is_no_number_and_an_accent_may_be_composed() -> None:
     assert not any(same(one, other) for one, other in unlike)
     assert same("caf\N{LATIN SMALL LETTER E WITH ACUTE}", "CAFE\N{COMBINING ACUTE ACCENT}")
     assert same({"a": [{"b": 1.5}]}, {"a": [{"b": 1.6}]}, tolerance=0.11)
+    tenth, more = parse_object('{"t": 20.1}'), parse_object('{"t": 20.11}')
+    assert same({"t": 20.0}, tenth, tolerance=0.1) and not same({"t": 20.0}, more, tolerance=0.1), "by decimals"
     expected = {"call": {"name": "get", "arguments": {"city": "Rome", "days": 3}}}
     assert field_share(expected, {"call": {"name": "get", "arguments": {"city": "Rome", "days": 4}}}) == 2 / 3
     assert field_share(expected, {"call": {}}) == 0
