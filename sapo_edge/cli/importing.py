@@ -112,7 +112,8 @@ def _open(
     from sapo_edge.tasks.columns import KEYS, NAMES
     from sapo_edge.tasks.question_file import SUFFIXES
 
-    names = tuple(dict.fromkeys((*importer.names, *NAMES, *KEYS)))
+    # With both columns named, others of those names may hold anything.
+    names = (*importer.names, *KEYS[2:]) if len(importer.names) == 2 else (*importer.names, *NAMES, *KEYS)
     if source.startswith(HUB):
         from sapo_edge.backends.hub.data import fetch_files, find_split
 

@@ -24,7 +24,7 @@ from sapo_edge.children import end, limit_memory, python_command
 from sapo_edge.errors import ManifestError
 from sapo_edge.installing import how_to_install_extra
 from sapo_edge.plain import printable
-from sapo_edge.tasks.columns import OPTIONS
+from sapo_edge.tasks.columns import KEYS, NAMES, OPTIONS, guess_columns
 from sapo_edge.tasks.texts import opened, require
 
 if TYPE_CHECKING:
@@ -56,7 +56,8 @@ def read_parquet(path: Path, names: Sequence[str]) -> Iterator[tuple[int, dict[s
 
     Of the columns in `names` those are read that hold texts, numbers, truth values, lists of them, or conversations.
     The first rows name others, with None, so that an error can say what there is.
-    A row of more than `MAX_ROW` bytes is empty. Others may have an option's column for something else: it is left out.
+    A row of more than `MAX_ROW` bytes is empty. Others may have an option's column for something else, or one of a form
+    that is not the table's: it is left out.
 
     Raises:
         ManifestError: if pyarrow is missing, the file is damaged, takes too much, has none of the columns, or holds
@@ -157,13 +158,18 @@ def _write_rows(path: str, names: Sequence[str], output: IO[bytes]) -> None:
     described = file.metadata
     require(described.num_rows <= MAX_CLAIMED_ROWS, f"says that it has {described.num_rows} rows", "write it again")
     require(described.num_columns <= MAX_COLUMNS, f"has {described.num_columns} columns", "write fewer")
+    spare = {*KEYS[2:]}
+    if {*NAMES} <= {*names}:  # question and answer are guessed
+        form = guess_columns(file.schema_arrow.names)
+        spare = {*OPTIONS, *NAMES} - ({form.question, form.answer} if form else {*NAMES})
     columns = []
     for field in file.schema_arrow:
         if field.name in names and _is_plain(field.type):
             columns.append(field.name)
-        elif field.name in names and field.name not in OPTIONS:
+        elif field.name in names and field.name not in spare:
             what = f"has {printable(field.type)[:60]} in column {printable(field.name)}"
-            raise ManifestError(what, "write texts, numbers or lists of them")
+            remedy = "write texts, numbers or lists of them, or name other columns to `sapo tasks import`"
+            raise ManifestError(what, remedy)
     present = printable(", ".join(field.name for field in file.schema_arrow)[:200]) or "none"
     require(bool(columns), f"has none of the columns {', '.join(names)}", f"name its columns; it has: {present}")
     packer = msgpack.Packer()

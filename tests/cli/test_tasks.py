@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import shutil
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
@@ -218,6 +219,13 @@ def test_a_table_becomes_a_manifest_and_its_first_rows_are_shown(invoke: Invoke,
         f"sapo run --manifest '{manifest}'",
     ):  # fmt: skip
         assert text in result.err
+    # Columns that nobody uses may hold anything, whatever their names.
+    other = [Decimal("0.5")]
+    columns = {"ask": ["2 + 3?"], "say": ["5"]} | dict.fromkeys(("question", "answer", "messages", "split"), other)
+    pq.write_table(pa.table(columns), tmp_path / "named.parquet")
+    named = ("tasks", "import", tmp_path / "named.parquet", tmp_path / "named", "--question", "ask", "--answer", "say")
+    assert load_manifest(Path(invoke(*named).ok().out.splitlines()[0])).own_questions == 1
+    assert_refused(invoke(*named[:3], tmp_path / "used"), 2, "in column question", "or name other columns")
     (tmp_path / "rows.csv").write_text("Frage;Antwort\n2 + 3?;5\n")
     rows = ("tasks", "import", tmp_path / "rows.csv", tmp_path / "rows", "--question", "Frage", "--answer", "Antwort")
     invoke(*rows).ok()

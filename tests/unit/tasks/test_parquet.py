@@ -85,6 +85,9 @@ def test_of_a_table_without_the_columns_those_that_it_has_are_named(
     table = {"question": ["a?"], "answer": ["x"], "choices": [{"text": ["x", "y"]}], "more": [1]}
     options = write(tmp_path / "options.parquet", table)
     assert [question.answer for question in questions(options)] == ["x"]
+    # So do they with those of another form.
+    table = {"question": ["a?"], "answer": ["x"], "messages": [[{"tools": [{"name": "f"}]}]], "prompt": [{"a": 1}]}
+    assert [question.answer for question in questions(write(tmp_path / "forms.parquet", table))] == ["x"]
     path = write(tmp_path / "q.parquet", {"question": ["a?"], "answer": ["x"]})
     monkeypatch.setattr(question_parquet, "find_spec", lambda _name: None)
     with pytest.raises(ManifestError, match=r"need the package pyarrow; install .* with: "):
