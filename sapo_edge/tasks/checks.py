@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import decimal
 import json
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from sapo_edge.errors import ManifestError
 from sapo_edge.tasks.allowed import Flag, Real
 from sapo_edge.tasks.objects import context, field_share, is_near, parse_object
 from sapo_edge.tasks.texts import check_text, require
@@ -68,7 +70,13 @@ class Check(ABC):
     def text_of(self, answer: Any) -> Any:
         """An expected answer as text, where a file of questions has a value of JSON; what can't be one stays."""
         if isinstance(answer, dict) and self.reading == "json":
-            return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+            try:
+                return json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+            except TypeError as error:
+                raise ManifestError("answer has a value that is no JSON", "write dates between quotes") from error
+        # A table's missing value is NaN, which would be learned as a word.
+        finite = not isinstance(answer, float) or math.isfinite(answer)
+        require(finite, f"answer has the number {answer}", "leave the question out, or write a text between quotes")
         return repr(answer) if isinstance(answer, int | float) and not isinstance(answer, bool) else answer
 
 
@@ -229,7 +237,7 @@ class Lines(Check):
             return Check.text_of(self, answer)
         whole = all(isinstance(item, str | int | float) for item in answer)
         require(whole, "an item of answer is not text", "write texts")
-        return "\n".join(map(str, answer))
+        return "\n".join(str(Check.text_of(self, item)) for item in answer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,10 @@ def test_questions_are_part_of_the_bytes_and_of_the_digest(tmp_path: Path) -> No
     ({"question": " \n", "answer": "1"}, "question is empty"),
     ({"question": "?", "answer": " "}, "answer is empty"),
     ({"question": "?", "answer": True}, "answer is not text"),
+    ({"question": "?", "answer": float("nan")}, "answer has the number nan"),
+    ('{"question": "?", "answer": 1e999}', "answer has the number inf"),
+    ({"question": "?", "answer": ["a", float("nan")], "check": "set"}, "answer has the number nan"),
+    ({"question": "?", "answer": ["a", float("-inf")], "check": "lines"}, "answer has the number -inf"),
     ({"question": "\x1b[2J", "answer": "1"}, "control characters"),
     ({"question": "x" * 4097, "answer": "1"}, "question has 4097 bytes"),
     ({"question": "?", "answr": "1"}, "unknown key answr"),
@@ -243,6 +247,10 @@ def test_only_a_file_beside_the_manifest_is_read(tmp_path: Path, name: str) -> N
     *((MANIFEST + f"examples = {wanted}", "examples of a task is not a number") for wanted in ("true", "-1", '"2"')),
     ("examples = 3\n" + MANIFEST + "examples = 1", "examples is not a list"),
     (MANIFEST.replace('"tasks.jsonl"', "3"), "neither a file nor a list of tables"),
+    (
+        MANIFEST.replace('"tasks.jsonl"', '[{ question = "?", answer = { day = 2026-01-01 }, check = "json" }]'),
+        "question 1: answer has a value that is no JSON; write dates between quotes",
+    ),
 ])  # fmt: skip
 def test_what_else_a_manifest_says_of_questions_is_checked(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ManifestError, match=message):
