@@ -249,6 +249,12 @@ def check_config(where: str, generator: str, config: Mapping[str, object]) -> di
             raise ManifestError(f"{where}: {generator} has no setting {shorten(key)}", nearest(str(key), bounds))
     checked = {key: bounds[key].check(f"{where}: {key}", config[key]) for key in sorted(config)}
     _check_order(where, generator, checked)
+    if generator == "basic_arithmetic" and checked.get("allow_parentheses") is False:
+        operators = checked.get("operators", bounds["operators"].default)
+        # The library reckons from left to right, and asks for another quotient than it divided by.
+        if operators != ("*",) and not {"+", "-"}.issuperset(operators):  # type: ignore[arg-type]
+            what = "without parentheses the library's answers are wrong with these operators"
+            raise ManifestError(f"{where}: {what}", 'list of "+" and "-", or "*" alone; or allow parentheses')
     return checked
 
 

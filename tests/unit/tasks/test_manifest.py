@@ -143,6 +143,8 @@ def test_a_manifest_loads_from_a_file(tmp_path: Path) -> None:
     (configured("basic_arithmetic", '{ operators = ["**"] }'), "", "each once"),
     (configured("basic_arithmetic", "{ operators = [] }"), "", "each once"),
     (configured("basic_arithmetic", '{ operators = "+" }'), "", "each once"),
+    (configured("basic_arithmetic", "{ allow_parentheses = false }"), "answers are wrong", 'or "*" alone'),
+    (configured("basic_arithmetic", '{ allow_parentheses = false, operators = ["*", "+"] }'), "answers are wrong", ""),
     (configured("spell_backward", '{ data_file = "/etc/passwd" }'), "", "choose one of"),
     (configured("bf", "{ difficulty = 3 }"), "", "leave it out"),
     (configured("gcd", "{ min_value = 5, max_value = 5 }"), "", "below"),

@@ -219,6 +219,15 @@ def test_a_division_that_would_take_hours_is_an_error() -> None:
     assert library.find_common_divisors(12, 0) == [1, 12, 2, 6, 3, 4]
 
 
+@pytest.mark.parametrize("operators", [["+"], ["-", "+"], ["*"]])
+def test_without_parentheses_are_the_operators_that_the_library_reckons_right(operators: list[str]) -> None:
+    source = TaskSource(one_task("basic_arithmetic", allow_parentheses=False, operators=operators))
+    for index in range(40):
+        task = source.draw(1, index)
+        assert isinstance(task, Task)
+        assert eval(task.question.removeprefix("Calculate ").removesuffix(".")) == int(task.ground_truth)
+
+
 def test_generating_tasks_prints_nothing_and_keeps_the_decimal_context() -> None:
     precision = getcontext().prec
     printed = io.StringIO()
