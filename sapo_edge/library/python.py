@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import tempfile
 import threading
@@ -429,12 +430,19 @@ def _manifest_of_rows(paths: Paths, rows: Iterable[Mapping[str, object]], check:
 def _judged_by(manifest: Manifest, check: Function) -> Manifest:
     """A manifest whose questions are judged by a function."""
     from sapo_edge.tasks.checks import Code
+    from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES
+    from sapo_edge.tasks.questions import MAX_QUESTIONS
 
     code, tasks = Code(_name_of(check)), []
     for entry in manifest.tasks:
         if not isinstance(entry.questions, tuple) or not entry.questions:
-            what = "has more questions than a function may judge" if entry.questions else "is made by a generator"
-            raise ManifestError(f"task {entry.name} {what}", "give check for up to 4,096 questions of your own")
+            what, remedy = "is made by a generator", f"give check for up to {MAX_QUESTIONS:,} questions of your own"
+            if len(entry.questions) > MAX_QUESTIONS:
+                what = "has more questions than a function may judge"
+            elif entry.questions:
+                what = f"does not fit into the {MAX_MANIFEST_BYTES // 1024} KiB that a function may judge"
+                remedy = "give check for fewer or shorter rows"
+            raise ManifestError(f"task {entry.name} {what}", remedy)
         tasks.append(replace(entry, questions=tuple(replace(question, check=code) for question in entry.questions)))
     return replace(manifest, tasks=tuple(tasks))
 
@@ -487,6 +495,11 @@ def _join(workspace: Workspace, swarm: str, manifest: Manifest | None, *, agree:
             "read docs/privacy.md, and give agree=True; or leave out swarm",
         )
     if swarm == OPEN and workspace.is_alone:
+        if workspace.membership.alone and workspace.manifest and not workspace.manifest.own_questions:
+            command = ["sapo", "swarm", "create", workspace.settings.manifest]
+            command += [] if paths.home is None else ["--home", str(paths.home)]
+            remedy = f"`{shlex.join(command)}` joins it again; or leave out swarm"
+            raise ConfigError("this node has left the swarm", remedy)
         raise ConfigError("these tasks have no open swarm", "give an invite as swarm, or leave it out")
     if swarm != OPEN:
         join(paths, workspace.membership, swarm, manifest)

@@ -7,6 +7,8 @@ import itertools
 import json
 import logging
 import os
+import re
+import shlex
 import signal
 import threading
 from collections.abc import Callable
@@ -17,6 +19,7 @@ from unittest.mock import Mock, create_autospec
 import pytest
 
 import sapo_edge as sapo
+from sapo_edge.cli.swarm import create
 from sapo_edge.events import Paused
 from sapo_edge.library import adapters
 from sapo_edge.library.python import Tasks
@@ -33,6 +36,8 @@ from tests.defences.defence import fails_without
 from tests.models import SHAPES, write_model
 
 ROWS = [{"question": f"word {number}?", "answer": str(number)} for number in range(12)]
+LONG_ROWS = [{"question": f"{number} {'word ' * 500}?"} for number in range(120)]
+SHORT_ROWS = [{"question": f"{number}?"} for number in range(4097)]
 WEIGHTS = ("adapter_model.safetensors", "optimizer.safetensors")
 Train = Callable[..., sapo.Run]
 
@@ -225,6 +230,8 @@ async def test_another_thread_trains_and_this_one_stops_it(train: Train) -> None
     ({"tasks": {"question": ["?"]}}, "row 1 is no dictionary"),
     ({"tasks": [{"question": "?"}], "check": None}, "^row 1: it has no answer"),
     ({"tasks": "starter"}, "made by a generator"),
+    ({"tasks": LONG_ROWS}, "task mine does not fit into the 256 KiB .*; give check for fewer or shorter rows"),
+    ({"tasks": SHORT_ROWS}, "task mine has more questions than .*; give check for up to 4,096 questions"),
     ({"swarm": "open"}, "leave out swarm"),
     ({"swarm": "open", "check": None}, "agree=True"),
     ({"swarm": "open", "check": None, "agree": True}, "have no open swarm"),
@@ -237,6 +244,16 @@ def test_mistakes_are_told_with_what_to_do(options: dict[str, Any], message: str
         train(**options)
     paths = Paths.default(tmp_path)
     assert not paths.runs.exists() and not paths.consent.exists() and Membership(paths.state).current is None
+
+
+def test_who_has_left_the_last_swarm_is_told_how_to_join_the_open_one(train: Train, tmp_path: Path) -> None:
+    state = Paths.default(tmp_path).state
+    Membership(state).leave()
+    remedy = shlex.join(["sapo", "swarm", "create", "starter", "--home", str(tmp_path)])
+    with pytest.raises(sapo.SapoError, match=re.escape(f"has left the swarm; `{remedy}` joins it again")):
+        train("starter", check=None, swarm="open", agree=True)
+    create("starter", home=tmp_path)
+    assert Membership(state).current == Swarm.of(load_manifest("starter"))
 
 
 def test_the_interface_has_these_names_and_loads_nothing_before_they_are_used() -> None:
