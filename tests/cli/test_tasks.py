@@ -220,9 +220,8 @@ def test_a_table_becomes_a_manifest_and_its_first_rows_are_shown(invoke: Invoke,
     ):  # fmt: skip
         assert text in result.err
     # Columns that nobody uses may hold anything, whatever their names.
-    other = [Decimal("0.5")]
-    columns = {"ask": ["2 + 3?"], "say": ["5"]} | dict.fromkeys(("question", "answer", "messages", "split"), other)
-    pq.write_table(pa.table(columns), tmp_path / "named.parquet")
+    other = {name: [Decimal("0.5")] for name in ("question", "answer", "messages", "split")}
+    pq.write_table(pa.table({"ask": ["2 + 3?"], "say": ["5"], **other}), tmp_path / "named.parquet")
     named = ("tasks", "import", tmp_path / "named.parquet", tmp_path / "named", "--question", "ask", "--answer", "say")
     assert load_manifest(Path(invoke(*named).ok().out.splitlines()[0])).own_questions == 1
     assert_refused(invoke(*named[:3], tmp_path / "used"), 2, "in column question", "or name other columns")
