@@ -44,9 +44,11 @@ _NUMBER = re.compile(
 _MARKED = re.compile(r"\*\*([^*\n]+)\*\*|`([^`\n]+)`|\"([^\"\n]+)\"|\u201c([^\u201c\u201d\n]+)\u201d")
 # What leads to an answer, with something behind it: "Paris is the answer" says it before.
 _LEAD = re.compile(
-    r"(?:=|\b(?:answer|result|solution)(?: to (?:the|this|that|your) \w+)?(?: is\b\s*:?|\s*:)|\bis:)\s*(?!\Z)",
+    r"(?:=|\b(?:answer|result|solution)(?: to (?:the|this|that|your) \w+)?\**(?: is\b\s*:?|\s*:)|\bis:)\s*(?!\Z)",
     re.IGNORECASE,
 )
+# "**Answer:** Paris" marks what leads to the answer.
+_LABEL = re.compile(r".*(?::|\b(?:answer|result|solution))\s*", re.IGNORECASE)
 _IS = re.compile(r"\s(?:is|are|was|were)\s", re.IGNORECASE)
 _WORD = re.compile(r"\w+")
 # What a sentence may say beside the words of the question.
@@ -140,6 +142,7 @@ def _last_lines(text: str, lines: int, question: str) -> tuple[str, ...]:
         as_written = "\n".join(kept[places[0] : places[-1] + 1]).strip()
         return tuple(dict.fromkeys((whole, as_written, text.strip())))
     marked = [next(filter(None, groups)) for groups in _MARKED.findall(whole)]
+    marked = [text for text in marked if not _LABEL.fullmatch(text)]
     plain = whole.rstrip(f"{_ENDS} \t")
     said = marked[-1] if marked else _LEAD.split(plain)[-1]
     new = _new_part(plain, question)
