@@ -104,7 +104,9 @@ def run(session: Any, contacts: list[tuple[str, int]], own: list[tuple[str, int]
         del requests[:-MAX_WAITING]
         for alert in session.pop_alerts():
             if isinstance(alert, libtorrent.dht_get_peers_reply_alert):
-                print(json.dumps({"key": str(alert.info_hash), "peers": alert.peers()[:MAX_PEERS]}), flush=True)
+                # A DHT node keeps port 0, too, if somebody announces it.
+                peers = [peer for peer in alert.peers() if peer[1]][:MAX_PEERS]
+                print(json.dumps({"key": str(alert.info_hash), "peers": peers}), flush=True)
         if time.monotonic() > due:
             nodes = known_nodes(session)
             first = [] if nodes else resolve(contacts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 import socket
 import sys
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +24,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.swarm.addresses import neighbourhood
-from sapo_edge.swarm.rendezvous import rendezvous
+from sapo_edge.swarm.rendezvous import program, rendezvous
 from sapo_edge.swarm.rendezvous.lookup import Entry, look_up, short_topic
 from sapo_edge.swarm.rendezvous.program import NO_LIBRARY
 from sapo_edge.swarm.rendezvous.rendezvous import MAX_OF_ANSWER, Place, Places, Rendezvous, Topic, keys_at, read_line
@@ -66,6 +68,29 @@ def test_a_key_is_of_one_day_and_of_one_swarm_or_of_volunteers(monkeypatch: pyte
 def test_a_line_that_is_not_valid_is_refused(line: str | bytes) -> None:
     with pytest.raises((ValueError, RecursionError)):
         read_line(line if isinstance(line, bytes) else line.encode())
+
+
+@fails_without("swarm/rendezvous/program.py", " if peer[1]][:MAX_PEERS]", "][:MAX_PEERS]")
+def test_a_port_that_nobody_listens_at_makes_no_line_invalid(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Anybody may announce port 0 under a swarm's key, and nodes of the DHT keep and return it."""
+    import libtorrent
+
+    reads, writes = os.pipe()
+    answer = SimpleNamespace(info_hash=KEY.hex(), peers=lambda: [("7.7.7.7", 0), HONEST])
+
+    def pop_alerts() -> list[Any]:
+        os.close(writes)
+        return [answer]
+
+    monkeypatch.setattr(program, "TICK", 0.0)
+    monkeypatch.setattr(program, "known_nodes", lambda session: [])
+    monkeypatch.setattr(libtorrent, "dht_get_peers_reply_alert", SimpleNamespace)
+    with open(reads) as requests:
+        monkeypatch.setattr(sys, "stdin", requests)
+        program.run(SimpleNamespace(pop_alerts=pop_alerts), [], [])
+    assert read_line(capfd.readouterr().out.encode()).places == (HONEST,)
 
 
 HONEST = ("5.5.5.5", 4000)
