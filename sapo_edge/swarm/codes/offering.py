@@ -8,6 +8,7 @@ from functools import partial
 
 import trio
 from libp2p.abc import IHost, INetStream
+from libp2p.peer.id import ID
 
 from sapo_edge.swarm.addresses import Address, Listen, direct_address, find_local_networks
 from sapo_edge.swarm.codes.claim import Answer, Claim, number_tag
@@ -88,12 +89,13 @@ async def offer_invite(
                     is_announced = await nursery.start(
                         meet_elsewhere, host, desk.claim, entry, look, map_port, desk.visit, desk.stay
                     )
-                ready(code, addresses, [name for peer_id, name in reached.items() if peer_id in claims], is_announced)
+                others = [name for peer_id, (name, _) in reached.items() if peer_id in claims]
+                ready(code, addresses, others, is_announced)
                 if mdns:
                     announcement = Announcement(number_tag(number), own_id, port)
                     nursery.start_soon(run_mdns, announcement, look, lambda address: None, Tally())
                 for peer_id, stream in claims.items():
-                    nursery.start_soon(desk.wait_at, peer_id, stream)
+                    nursery.start_soon(desk.wait_at, reached[peer_id][1], stream)
                 await desk.settled.wait()
                 nursery.cancel_scope.cancel()
     if not desk.settled.is_set():
@@ -163,9 +165,9 @@ class _Desk:
             with contextlib.suppress(*LOST):
                 stream, answer = await ask_place(self._host, volunteer.peer_id, self.claim)
                 if answer is Answer.WAITING:
-                    await self.wait_at(volunteer.peer_id, stream)
+                    await self.wait_at(volunteer, stream)
 
-    async def wait_at(self, peer_id: str, stream: INetStream) -> None:
+    async def wait_at(self, place: Address, stream: INetStream) -> None:
         """Meet whoever asks for the number at a place; after each who left without a guess, wait for the next one."""
         waits = True
         while True:
@@ -176,7 +178,10 @@ class _Desk:
             waits = False
             await trio.sleep(AGAIN_SECONDS)
             with contextlib.suppress(*LOST):
-                stream, answer = await ask_place(self._host, peer_id, self.claim)
+                # The host itself dials nobody again.
+                if not self._host.get_network().get_connections(ID.from_string(place.peer_id)):
+                    await open_way(self._host, place)
+                stream, answer = await ask_place(self._host, place.peer_id, self.claim)
                 waits = answer is Answer.WAITING
 
 
@@ -186,15 +191,15 @@ async def linger(stream: INetStream) -> None:
         await stream.read(1)
 
 
-async def _reach(host: IHost, places: Sequence[Sequence[Address]]) -> dict[str, Address]:
-    """Connect to the first places; returns the best name of each that answers, by peer id."""
-    reached: dict[str, Address] = {}
+async def _reach(host: IHost, places: Sequence[Sequence[Address]]) -> dict[str, tuple[Address, Address]]:
+    """Connect to the first places; returns the best name of each that answers, and where it does, by peer id."""
+    reached: dict[str, tuple[Address, Address]] = {}
 
     async def try_place(names: Sequence[Address]) -> None:
         # The last one is the nearest.
         for name in reversed(names):
             if (address := await reach(host, name)) is not None:
-                reached.setdefault(address.peer_id, names[0])
+                reached.setdefault(address.peer_id, (names[0], address))
                 return
 
     async with trio.open_nursery() as nursery:

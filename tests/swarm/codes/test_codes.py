@@ -25,12 +25,14 @@ from sapo_edge.swarm.codes.reaching import parse_place
 from sapo_edge.swarm.finding import mdns
 from sapo_edge.swarm.finding.circuit import open_way
 from sapo_edge.swarm.finding.visiting import visiting_host
+from sapo_edge.swarm.host.hardening import disconnect
 from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.host.requests import read_frame, write_frame
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.transport import SwarmError
 from tests.defences.defence import fails_without
+from tests.swarm.host.victims import until
 from tests.swarm.loop import in_trio, meanwhile
 from tests.swarm.member.members import make_member
 from tests.waiting import wait_until
@@ -172,6 +174,28 @@ async def test_whoever_asks_and_says_nothing_leaves_the_code_to_others(monkeypat
                 with contextlib.suppress(SwarmError):  # it has not come back yet
                     result = await accept(code, relay)
         assert result == LINE and await inviter.ends(GIVEN)
+
+
+@fails_without(
+    "swarm/codes/offering.py", "                    await open_way(self._host, place)\n", "                    pass\n"
+)
+@in_trio()
+async def test_an_inviter_that_lost_a_place_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offering, "AGAIN_SECONDS", 0.05)
+    async with visiting_host(None, "loopback") as host, trio.open_nursery() as nursery:
+        meeting = MeetingPlace(host, Tally())
+        meeting.start()
+        inviter = Inviter(nursery, direct_address("127.0.0.1", listen_port(host), str(host.get_id())))
+        code = await inviter.code()
+        (before,) = host.get_network().get_connections()
+        disconnect(host, str(before.muxed_conn.peer_id))
+
+        def is_back() -> bool:
+            waiting = meeting._waiting.get(code.number)
+            return waiting is not None and waiting.stream.muxed_conn is not before.muxed_conn
+
+        assert await until(is_back)
+        assert await accept(code, *inviter.places) == LINE and await inviter.ends(GIVEN)
 
 
 @fails_without("swarm/codes/offering.py", "trio.move_on_after(seconds)", "trio.move_on_after(1e6)")
