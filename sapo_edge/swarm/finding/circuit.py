@@ -37,6 +37,7 @@ from sapo_edge.swarm.addresses import Address, find_local_networks, parse_addres
 from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.finding.directory import ask
 from sapo_edge.swarm.host.hardening import ENDED, end_quietly, quietly
+from sapo_edge.swarm.joining.identity import ID_PREFIX, KEY_BYTES
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.wire.exchange import ExchangeRequest
 
@@ -180,6 +181,11 @@ class Inbound(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
 
     async def handle_incoming_connection(self, stream: INetStream, remote_peer_id: bytes) -> None:
         """Secure the connection inside the stream like any other."""
+        if len(remote_peer_id) != len(ID_PREFIX) + KEY_BYTES:
+            # To write out what is as long as the relay likes would take seconds.
+            self._tally.count("circuits refused: not a peer id")
+            await quietly(stream.reset)
+            return
         relay = self._reserved_at(str(stream.muxed_conn.peer_id))
         path = f"{relay}/p2p-circuit/p2p/{ID(remote_peer_id)}"
         try:

@@ -13,9 +13,10 @@ from libp2p.peer.id import ID
 from multiaddr import Multiaddr
 
 from sapo_edge.swarm.addresses import parse_address
-from sapo_edge.swarm.finding.circuit import MAX_PUNCHED, HolePunch, dial_through
+from sapo_edge.swarm.finding.circuit import MAX_PUNCHED, HolePunch, Inbound, dial_through
 from sapo_edge.swarm.finding.peerbook import Origin
 from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.tally import Tally
 from tests.defences.defence import fails_without
 from tests.swarm.finding.fakes import Connections, a_host, make_discovery, nobody
 from tests.swarm.host.streams import FakeConnection, FakeStream
@@ -75,6 +76,19 @@ async def test_a_hole_is_punched_over_the_version_of_ip_of_the_address() -> None
     for address in ("/ip4/9.9.9.9/tcp/4001", "/ip6/2a00:1::2/tcp/4001"):
         await punching._dial_peer(ID.from_string(PEER), Multiaddr(address), ("0.0.0.0", 4001))
     assert network.sources == [("0.0.0.0", 4001), ("::", 4001)]
+
+
+@fails_without("swarm/finding/circuit.py", "if len(remote_peer_id) != len(ID_PREFIX) + KEY_BYTES:")
+@in_trio()
+async def test_a_name_that_a_relay_gives_is_bounded_before_it_is_written_out() -> None:
+    methods = {"upgrade_inbound_connection": AsyncMock(side_effect=SwarmException), "get_peerstore": lambda: None}
+    relay, tally, name = parse_address(f"/ip4/9.9.9.9/tcp/4001/p2p/{PEER}"), Tally(), ID.from_string(ME).to_bytes()
+    inbound = Inbound(a_host(Connections(None), **methods), lambda peer_id: relay, tally)
+    for named in (b"", name[:-1], name * 100, name):
+        stream = FakeStream(FakeConnection(PEER), b"")
+        await inbound.handle_incoming_connection(stream, named)
+        assert stream.was_reset
+    assert tally.counts == {"circuits refused: not a peer id": 3, "circuits that failed": 1}
 
 
 @pytest.mark.parametrize("answer", [b"\x02\xff\xff", b"\x04\x08\x02\x28\x64"], ids=["garbage", "accepted"])
