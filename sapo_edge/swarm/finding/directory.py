@@ -225,6 +225,11 @@ class Directory:
         return any(self._networks().is_local(direct_address(remote, 1, peer_id)) for remote in remotes)
 
     def _entry(self, peer_id: str) -> Entry:
+        if peer_id not in self._entries and len(self._entries) >= self._entries.limit:
+            # However many identities come and go, who stays is remembered.
+            connected = self._host.get_network().connections
+            gone = next((name for name, entry in self._entries.items() if entry.id not in connected), None)
+            self._entries.pop(gone or "", None)
         entry = self._entries[peer_id] = self._entries.get(peer_id) or Entry(ID.from_string(peer_id))
         return entry
 

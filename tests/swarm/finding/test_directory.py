@@ -233,6 +233,16 @@ async def test_only_so_many_peers_are_remembered(monkeypatch: pytest.MonkeyPatch
     assert [number for number in range(2, 40) if lab.directory.is_member(peer(number))] == [37, 38, 39]
 
 
+@fails_without("swarm/finding/directory.py", "len(self._entries) >= self._entries.limit:", "False:")
+def test_however_many_peers_come_and_go_a_connected_one_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the address at which it was reached, a relay is none any more, and this node is behind nobody."""
+    lab = Lab(monkeypatch, 3, p2="9.9.9.9")
+    lab.meet(2, "9.9.9.9")
+    for number in range(3, 40):
+        lab.directory.mark_member(peer(number))
+    assert lab.directory.address_of(peer(2)) is not None and lab.directory.is_member(peer(39))
+
+
 SWARMS = st.sampled_from([TAG, OTHER_TAG])
 MEMBERS = st.dictionaries(st.integers(1, 30), st.tuples(SWARMS, st.integers(0, 3)), max_size=30)
 
