@@ -126,6 +126,7 @@ COMPARED: dict[str, dict[str, bool]] = {
         "16 of each answer and 256 in all wait at most, two of one network in an answer":
             (rendezvous.MAX_OF_ANSWER, rendezvous.MAX_PLACES, rendezvous.MAX_OF_NETWORK) == (16, 256, 2),
         "at most 32 unreached ones": peerbook.MAX_FROM_ONE_SOURCE == 32,
+        "at most 32 are known": peerbook.MAX_ANNOUNCED == 32,
         "A search lasts 25 s": find.SECONDS == 25,
         "gives each address 8 s": find.ASK_SECONDS == 8,
         "others fill 24 places": find.MAX_SWARMS == 24,

@@ -28,6 +28,8 @@ FIRST_DELAY = 2.0
 """Seconds before the second attempt; they double with each failure."""
 FORGET_AFTER = {0: 3, 1: 12}
 """Failures in a row after which a peer is forgotten, by whether it was ever reached."""
+MAX_ANNOUNCED = 32
+"""Most unreached peers of the local network, where one device can announce any number; a random one gives way."""
 RENDEZVOUS = "rendezvous"
 """Source of those that strangers announced: forgotten after the first failure, because they are named again."""
 ANCHORS = 8
@@ -77,6 +79,11 @@ class KnownPeer:
     failures: int = 0
     due: float = 0.0
 
+    @property
+    def is_only_announced(self) -> bool:
+        """Whether somebody on the local network says so, and nothing else."""
+        return self.origin is Origin.LAN and not self.last_connected
+
 
 class PeerBook:
     """Known peers, bounded, without the node itself. For one thread; the clock is in monotonic seconds.
@@ -107,6 +114,9 @@ class PeerBook:
         if peer is None:
             if origin is Origin.PEER and self.unreached_from(source) >= MAX_FROM_ONE_SOURCE:
                 return None
+            announced = [known.peer_id for known in self.peers.values() if known.is_only_announced]
+            if origin is Origin.LAN and len(announced) >= MAX_ANNOUNCED:
+                del self.peers[self._rng.choice(announced)]
             if len(self.peers) >= MAX_PEERS and not self._drop_one(origin):
                 return None
             # One end waits, or two nodes that find each other at the same moment would open two connections.
@@ -194,7 +204,11 @@ class PeerBook:
         """Peers to dial now, best first."""
         now, excluded = self._clock(), set(excluded)
         ready = [peer for peer in self.peers.values() if peer.due <= now and peer.peer_id not in excluded]
-        return sorted(ready, key=lambda peer: (peer.origin, not peer.proven, peer.failures, peer.due))
+        ready.sort(key=lambda peer: (peer.origin, not peer.proven, peer.failures, peer.due))
+        if self._rng.random() < 0.5:
+            # What any device of the local network announces must not take all dials.
+            ready.sort(key=lambda peer: peer.is_only_announced)
+        return ready
 
     def to_bytes(self) -> bytes:
         """The content of the file: the anchors and the peers that were reached last."""

@@ -9,6 +9,7 @@ import json
 import random
 import time
 import types
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -285,6 +286,28 @@ def test_few_peers_are_never_forgotten_for_others(monkeypatch: pytest.MonkeyPatc
         book.mark_proven(peer(number))
     assert len(book.anchors()) == peerbook.ANCHORS == 8
     assert book.add(direct_address("8.8.8.8", 4001, peer(30)), Origin.LAN) is not None
+
+
+@fails_without("swarm/finding/peerbook.py", "len(announced) >= MAX_ANNOUNCED:", "False:")
+@fails_without("swarm/finding/peerbook.py", "if self._rng.random() < 0.5:", "if False:")
+def test_a_device_that_announces_many_pushes_no_reached_peer_out_and_takes_no_more_than_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peerbook, "MAX_PEERS", 128)
+    clock = Clock()
+    book = PeerBook(OWN, clock, random.Random(1))
+    reached = [peer(number) for number in range(1, 91)]
+    for number, peer_id in enumerate(reached):
+        book.add(direct_address(f"9.{number}.9.9", 4001, peer_id), Origin.PEER, source=peer_id)
+        book.mark_connected(peer_id)
+    for number in range(100, 400):
+        book.add(direct_address("192.168.1.66", 4000 + number, peer(number)), Origin.LAN)
+    assert book.peers.keys() > set(reached) and len(book.peers) == len(reached) + peerbook.MAX_ANNOUNCED
+    assert peer(399) in book.peers, "the newest is heard"
+    clock.now += 5.0
+    firsts = Counter(book.due(())[0].origin for _ in range(100))
+    # Deviation 5.
+    assert set(firsts) == {Origin.LAN, Origin.MET} and 25 < firsts[Origin.LAN] < 75
 
 
 CAMPUS = [direct_address(f"9.9.9.{number}", 4001, peer(number)) for number in range(1, 60)]
