@@ -354,7 +354,8 @@ class Discovery:
             self.directory.mark_member(peer_id)
         elif not answer.peers and not self.relays.is_dedicated(peer_id):
             self.book.forget(peer_id)
-        remotes = direct_remotes(self._host, peer_id)
+        # A peer may be connected over both versions of IP, and sees the address of one.
+        remotes = tuple(sorted(direct_remotes(self._host, peer_id), key=lambda ip: (":" in ip) != (":" in answer.seen)))
         ahead = answer.clock_ahead(sent, time.time())
         self.outside.record(View(remotes[0] if remotes else "", answer.seen, answer.reachable, ahead))
         self._compare_clocks()

@@ -50,10 +50,14 @@ class View:
     def network(self) -> str:
         """The peer's network, if that is another one than this node's; "" otherwise.
 
-        A peer of the same network gets past the router or firewall that others meet.
+        A peer of the same network gets past the router or firewall that others meet. One that is connected over one
+        version of IP can't see an address of the other.
         """
         remote, seen = _parse(self.remote), _parse(self.seen)
         if remote is None or seen is None or not is_public(remote) or not is_public(seen):
+            return ""
+        # What has a scope is an address on one link alone.
+        if "%" in self.seen or remote.version != seen.version:
             return ""
         network = neighbourhood(self.remote)
         return "" if network == neighbourhood(self.seen) else network

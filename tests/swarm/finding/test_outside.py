@@ -21,7 +21,7 @@ from sapo_edge.swarm.finding.outside import MAX_VOICES, VALID_SECONDS, InboundWa
 from sapo_edge.swarm.router.portmap import Answer
 from sapo_edge.swarm.wire.exchange import ExchangeResponse
 from tests.defences.defence import fails_without
-from tests.swarm.finding.fakes import a_host, make_discovery, tell
+from tests.swarm.finding.fakes import STRANGER, a_host, make_discovery, tell
 from tests.swarm.host.victims import until
 from tests.swarm.loop import in_trio, meanwhile
 
@@ -59,6 +59,33 @@ def test_only_peers_of_another_network_say_that_others_reach_a_node(remote: str)
     views = [view(remote, reachable=True), view(remote, reachable=True, seen="192.168.1.5")]
     assert outside(*views, view(ABROAD[0], reachable=True)).is_reachable is None
     assert outside(*views, view(ABROAD[0]), view(ABROAD[1])).address(4) == SEEN
+
+
+@fails_without("swarm/finding/outside.py", '"%" in self.seen or ')
+def test_an_address_that_no_other_machine_can_dial_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    discovery = make_discovery(monkeypatch)
+    for number in (1, 2):
+        discovery.outside.record(view(f"2a00:{number}::1", reachable=True, seen="2a01::5%x"))
+    assert discovery.confirmed() == () and discovery.outside.reaches(6) is None
+
+
+@fails_without("swarm/finding/outside.py", " or remote.version != seen.version:", ":")
+def test_whoever_is_connected_over_one_version_of_ip_says_nothing_of_the_other() -> None:
+    honest = [view(ip, reachable=False) for ip in ABROAD]
+    told = outside(*honest, *(view(f"9.8.{number}.1", reachable=True, seen="2a01::5") for number in (1, 2)))
+    assert told.is_reachable is False and told.address(6) is None
+
+
+@fails_without("swarm/finding/discovery.py", ', key=lambda ip: (":" in ip) != (":" in answer.seen))', ")")
+@pytest.mark.parametrize("seen", [SEEN, "2a01::5"])
+def test_a_peer_that_is_connected_over_both_versions_of_ip_is_heard(seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    discovery = make_discovery(monkeypatch)
+    monkeypatch.setattr(discovery_module, "ask", AsyncMock(return_value=ExchangeResponse(True, seen, True, 0.0)))
+    for number in (1, 2):
+        remotes = (f"9.9.{number}.1", f"2a00:{number}::1")
+        monkeypatch.setattr(discovery_module, "direct_remotes", lambda host, peer_id, remotes=remotes: remotes)
+        trio.run(discovery._ask, STRANGER, trio.CapacityLimiter(1))
+    assert discovery.outside.address(6 if ":" in seen else 4) == seen
 
 
 def test_versions_of_ip_are_told_apart() -> None:
