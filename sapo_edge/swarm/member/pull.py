@@ -15,6 +15,7 @@ from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.host.host import direct_remotes
 from sapo_edge.swarm.host.requests import Protocol, RequestError, RequestServer, request
 from sapo_edge.swarm.host.traffic import Meter, address_of
+from sapo_edge.swarm.judging.admission import CheckResult
 from sapo_edge.swarm.member.member import Member
 from sapo_edge.swarm.wire.codec import WireError
 from sapo_edge.swarm.wire.messages import (
@@ -32,6 +33,7 @@ from sapo_edge.swarm.wire.messages import (
     encode_response,
 )
 from sapo_edge.swarm.wire.record import RawRecord
+from sapo_edge.swarm.wire.rejection import Rejection
 
 PULLS = Protocol(
     "/sapo-edge/pull/1.0.0",
@@ -137,7 +139,7 @@ class Puller:
 
     Args:
         neighbours: returns the peer ids of connected members of the swarm, best first.
-        on_records: called with records and the peer that sent them.
+        on_records: checks records of the peer that sent them.
     """
 
     def __init__(
@@ -146,7 +148,7 @@ class Puller:
         member: Member,
         meter: Meter,
         neighbours: Callable[[], Sequence[str]],
-        on_records: Callable[[Sequence[RawRecord], str], None],
+        on_records: Callable[[Sequence[RawRecord], str], CheckResult],
     ) -> None:
         self._host, self._member, self._tally = host, member, member.tally
         self._download, self._neighbours, self._on_records = meter.download, neighbours, on_records
@@ -193,9 +195,8 @@ class Puller:
         try:
             records = await self._ask(peer_id, data)
             self._tally.count("rollouts of backfill", len(records))
-            if records:
+            if not self._on_records(records, peer_id).blames_sender and records:
                 self._remember(peer_id, 0)
-            self._on_records(records, peer_id)
         except Exception as error:  # noqa: BLE001 - backfill is optional
             self._tally.fault("backfill", error)
 
@@ -246,12 +247,14 @@ class Puller:
         try:
             data = encode_request(Request("rollouts", digests=tuple(digests)))
             records = [record for record in await self._ask(peer_id, data) if record.digest in digests]
-            for record in records:
-                self._wanted.pop(record.digest, None)
-            if records:
-                self._remember(peer_id, 0)
             self._tally.count("rollouts pulled", len(records))
-            self._on_records(records, peer_id)
+            result = self._on_records(records, peer_id)
+            # With a false signature, the bytes are the right ones, and another peer may have the true one.
+            again = result.blames_sender or Rejection.IGNORED in result.rejections
+            for record in [signed.record for signed in result.accepted] if again else records:
+                self._wanted.pop(record.digest, None)
+            if records and not result.blames_sender:
+                self._remember(peer_id, 0)
         except Exception as error:  # noqa: BLE001 - one pull must not end the others
             self._tally.fault("pull", error)
         finally:

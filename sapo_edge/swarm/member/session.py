@@ -154,11 +154,12 @@ class Session:
             return Verdict.DECLINE
         return Verdict.ACCEPT if result.may_forward else Verdict.IGNORE
 
-    def _receive(self, records: Sequence[RawRecord], sender: str) -> None:
+    def _receive(self, records: Sequence[RawRecord], sender: str) -> CheckResult:
         """Check records that were pulled, and queue the valid ones."""
         unknown = [record for record in records if record.digest not in self.member.records]
-        if unknown:
-            self._queue(self.member.admission.check_records(unknown, sender), sender)
+        result = self.member.admission.check_records(unknown, sender) if unknown else CheckResult()
+        self._queue(result, sender)
+        return result
 
     def _queue(self, result: CheckResult, sender: str) -> None:
         self.member.count_rejections(sender, result.rejections)

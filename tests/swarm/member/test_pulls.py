@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,6 +15,7 @@ from libp2p.peer.id import ID
 
 from sapo_edge.swarm.host.requests import RequestError
 from sapo_edge.swarm.host.traffic import COMMON_BURST, SERVED_BURST, Meter
+from sapo_edge.swarm.judging.admission import CheckResult
 from sapo_edge.swarm.judging.reputation import IGNORE_AT
 from sapo_edge.swarm.member import pull as module
 from sapo_edge.swarm.member.pull import GUESS_BURST, MAX_ATTEMPTS, MAX_PULLS, MAX_SOURCES, PULLS, Puller, PullServer
@@ -137,6 +138,7 @@ class Client:
         self.asked: list[tuple[str, tuple[bytes, ...]]] = []
         self.proven: set[str] = set()
         self.looks = 0
+        self.check: Callable[[Sequence[RawRecord], str], CheckResult] = lambda records, sender: CheckResult()
         self.puller = Puller(FakeHost(), self.member, Meter(0, download, self.member.tally), self._look, self._receive)
         monkeypatch.setattr(module, "request", self._request)
         monkeypatch.setattr(self.member.admission.reputation, "is_established", self.proven.__contains__)
@@ -152,8 +154,9 @@ class Client:
         self.looks += 1
         return self.neighbours
 
-    def _receive(self, records: Sequence[RawRecord], sender: str) -> None:
+    def _receive(self, records: Sequence[RawRecord], sender: str) -> CheckResult:
         self.received += records
+        return self.check(records, sender)
 
     @asynccontextmanager
     async def running(self, seconds: float) -> AsyncIterator[None]:
@@ -184,6 +187,47 @@ async def test_only_rollouts_that_were_asked_for_are_taken(client: Client) -> No
     client.puller.want([asked.digest], [peer(8)])
     await client.run(60)
     assert client.received == [asked] and client.asked == [(peer(8), (asked.digest,))]
+
+
+@fails_without("swarm/member/pull.py", "again = result.blames_sender or ", "again = ")
+@fails_without("swarm/member/pull.py", "if records and not result.blames_sender:", "if records:")
+@in_trio(jumps=0)
+async def test_a_rollout_with_a_false_signature_is_asked_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(monkeypatch, 8, 9)
+    record = make_record(client.member)
+    true, false = (encode_response([each]) for each in (record, replace(record, signature=bytes(64))))
+    client.check = client.member.admission.check_records
+    client.puller.want([record.digest], [peer(8), peer(9)])
+    client.response = false
+    async with client.running(1):
+        assert client.received and not client.puller._is_proven(peer(8))
+        client.response = true
+        await trio.sleep(60)
+    assert [name for name, _ in client.asked] == [peer(8), peer(9)] and client.received[-1] == record
+
+
+@fails_without("swarm/member/pull.py", "not self._on_records(records, peer_id).blames_sender and ")
+@in_trio(jumps=0)
+async def test_who_brings_a_newcomer_false_rollouts_does_not_count_as_one_that_delivers(client: Client) -> None:
+    record = make_record(client.member)
+    client.check = client.member.admission.check_records
+    for signature, is_proven in ((bytes(64), False), (record.signature, True)):
+        client.response = encode_response([replace(record, signature=signature)])
+        await client.puller.recent(peer(8), 4)
+        assert client.puller._is_proven(peer(8)) is is_proven
+
+
+@fails_without("swarm/member/pull.py", " or Rejection.IGNORED in result.rejections", "")
+@in_trio(jumps=0)
+async def test_a_rollout_of_a_peer_that_is_ignored_by_now_is_asked_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(monkeypatch, 8, 9)
+    record = make_record(client.member)
+    client.response = encode_response([record])
+    client.check = client.member.admission.check_records
+    client.member.admission.reputation.penalize(peer(8), IGNORE_AT)
+    client.puller.want([record.digest], [peer(8), peer(9)])
+    await client.run(60)
+    assert [name for name, _ in client.asked] == [peer(8), peer(9)]
 
 
 @fails_without("swarm/member/pull.py", "                await trio.sleep(LOOK_SECONDS)\n")
