@@ -1,7 +1,7 @@
 """ggml's own conversions between number formats, from the library that llama.cpp brings.
 
 They are 5 to 50 times as fast as gguf-py's, which computes in numpy, and equal to the bit. Where llama.cpp is not
-installed, gguf-py's remain.
+installed, or can't be loaded, gguf-py's remain.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sapo_edge.backends.model.llama_library import has_llama, llama_library
+from sapo_edge.backends.model.llama_library import llama_library, loads_llama
 
 QUANTISED_ROWS = 512
 """Rows that a thread quantises at a time."""
@@ -28,8 +28,8 @@ def _library() -> Any:
 
 @lru_cache(maxsize=64)
 def _widener(kind: int) -> Any:
-    """The C function (blocks, values, count) of a number format; None if the library has none, or is not installed."""
-    if not has_llama():
+    """The C function (blocks, values, count) of a number format; None if the library has none, or can't be loaded."""
+    if not loads_llama():
         return None
     from gguf.constants import GGMLQuantizationType
 
@@ -44,8 +44,8 @@ def _widener(kind: int) -> Any:
 
 @lru_cache(maxsize=1)
 def _quantiser() -> Any:
-    """The C function that rounds values to a number format; None if llama.cpp is not installed."""
-    if not has_llama():
+    """The C function that rounds values to a number format; None if llama.cpp can't be loaded."""
+    if not loads_llama():
         return None
     function = _library().ggml_quantize_chunk
     function.restype = ctypes.c_size_t
@@ -88,7 +88,7 @@ def quantise(kind: int, values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8
         kind: the format, as `gguf.GGMLQuantizationType`; one that needs no importance matrix.
 
     Raises:
-        NotImplementedError: if llama.cpp is not installed, and numpy knows no such format.
+        NotImplementedError: if llama.cpp can't be loaded, and numpy knows no such format.
     """
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 

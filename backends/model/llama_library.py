@@ -86,6 +86,15 @@ def has_llama() -> bool:
     return package_directory("llama_cpp") is not None and not too_old_for_prebuilt()
 
 
+@lru_cache(maxsize=1)
+def loads_llama() -> bool:
+    """Whether llama.cpp is installed and can be loaded; loads it."""
+    try:
+        return has_llama() and llama_library() is not None
+    except BackendError:
+        return False
+
+
 def llama_library() -> Any:
     """The `llama_cpp` module, which then logs errors alone; a BackendError if it is missing or can't be loaded."""
     global _log_callback

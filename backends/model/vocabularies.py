@@ -15,7 +15,7 @@ from typing import Any
 from sapo_edge.backends.model.chat_template import Turns, lay_out, text_after_answer, with_fixed_date
 from sapo_edge.backends.model.gguf_header import GgufHeader
 from sapo_edge.backends.model.hf_directory import REMEDY, HfDirectory
-from sapo_edge.backends.model.llama_library import has_llama, llama_library
+from sapo_edge.backends.model.llama_library import llama_library, loads_llama
 from sapo_edge.backends.model.source import ModelSource
 from sapo_edge.errors import ModelError
 from sapo_edge.policy import Prompt
@@ -34,11 +34,11 @@ def open_vocabulary(source: ModelSource, *, thinking: bool = False) -> Vocabular
     """The tokenizer of a model; `thinking` as for `Vocabulary`.
 
     llama.cpp tokenises for GGUF files, on every backend: transformers would build a tokenizer from the file that splits
-    digits differently. Where llama.cpp is not installed, `gguf_tokenizer` takes its place for the usual families.
+    digits differently. Where llama.cpp can't be loaded, `gguf_tokenizer` takes its place for the usual families.
     """
     if isinstance(source, HfDirectory):
         return HfVocabulary(source, thinking=thinking)
-    if has_llama():
+    if loads_llama():
         return GgufVocabulary(source, thinking=thinking)
     return PlainGgufVocabulary(source, thinking=thinking)
 

@@ -244,6 +244,18 @@ def test_a_broken_backend_is_replaced_by_the_next_best(tmp_path: Path, monkeypat
         detect.open_policy(replace(TORCH, automatic=False), options)
 
 
+def test_torch_takes_a_gguf_file_where_llama_cpp_is_installed_and_broken(tmp_path: Path) -> None:
+    """In a process of its own, where nothing has loaded llama.cpp before."""
+    code = "from pathlib import Path; from sapo_edge.backends.choose.detect import detect, open_policy\n"
+    code += "from tests.models import SHAPES, opening, write_model\n"
+    code += f"model = write_model(Path({str(tmp_path)!r}) / 'model.gguf', SHAPES['llama-gqa'])\n"
+    # Tiny models' own way of splitting texts is not one that torch's backend reads by itself.
+    code += "model.write_bytes(model.read_bytes().replace(b'gpt-2', b'qwen2'))\n"
+    code += "policy, reasons = open_policy(detect(model=model), opening(model)); print(policy.backend, reasons[0])"
+    said = python(code, broken(tmp_path, "llama_cpp"))
+    assert said.startswith("torch ") and "its library is missing" in said
+
+
 @pytest.mark.parametrize(
     ("memory", "error", "message"),
     [

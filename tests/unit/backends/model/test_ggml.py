@@ -20,7 +20,7 @@ def test_values_are_those_of_gguf_py_to_the_bit(form: str, installed: bool, monk
     kind = GGMLQuantizationType[form]
     values = np.random.default_rng(0).standard_normal((3, 512)).astype(np.float32)
     blocks, wide = ggml.quantise(kind, values), np.empty_like(values)
-    monkeypatch.setattr(ggml, "has_llama", lambda: installed)
+    monkeypatch.setattr(ggml, "loads_llama", lambda: installed)
     ggml._widener.cache_clear()
     assert ggml.can_widen(kind) == installed
     ggml.widen(kind, blocks, wide)

@@ -173,7 +173,7 @@ def test_the_embedded_model_reads_and_writes_the_same_without_llama_cpp() -> Non
 
 
 def test_a_tokenizer_for_llama_cpp_alone_is_refused_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sapo_edge.backends.model.vocabularies.has_llama", lambda: False)
+    monkeypatch.setattr("sapo_edge.backends.model.vocabularies.loads_llama", lambda: False)
     with pytest.raises(BackendError, match=r"only llama\.cpp reads.*; .*llama-cpp-python"):
         vocabularies.open_vocabulary(read_header(sentence_piece(tmp_path)))
 
