@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -26,6 +27,13 @@ END_TOKENS = frozenset(
 """Control tokens that end a completion whatever the directory declares; llama.cpp treats them alike."""
 FILE_TOKENS = frozenset(("<|fim_pad|>", "<|fim_repo|>", "<|repo_name|>", "<reponame>", "<|file_sep|>"))
 """Control tokens of code models, which llama.cpp takes for ends as well."""
+RUN = re.compile(
+    r"[^\s\x00-/:-@\[-`{-\x7f\u2000-\u206f\u3000-\u301f\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f]+|[\W_]+"
+)
+"""Letters, marks and digits side by side, or what stands between words: a tokenizer may take either for one piece."""
+LONGEST_RUN = 18_000
+"""Characters of a run. Some of llama.cpp's tokenizers call themselves for each, which ended the process at 24,000 for
+lack of stack; a question has at most 16 KiB."""
 SPACE = "\u2581"
 """SentencePiece's character for a space."""
 
@@ -62,7 +70,8 @@ class Vocabulary(ABC):
         self.piece = cache(self._read_piece)
         # All prompts have the same few parts.
         self._template_part = cache(lambda text: self.tokenize(text, special=True))
-        self._layout = cache(lambda roles: lay_out(self._render, roles, name, thinking=thinking))
+        # Whoever asks through an API chooses the order of roles.
+        self._layout = lru_cache(maxsize=64)(lambda roles: lay_out(self._render, roles, name, thinking=thinking))
 
     @cached_property
     def end_token(self) -> int:
@@ -156,6 +165,9 @@ class GgufVocabulary(Vocabulary):
         self.declared_end = int(self.library.llama_vocab_eos(self._vocabulary))
 
     def tokenize(self, text: str, *, special: bool) -> list[int]:
+        if len(text) > LONGEST_RUN and any(len(run[0]) > LONGEST_RUN for run in RUN.finditer(text)):
+            problem = f"a text has more than {LONGEST_RUN:,} characters without a break between words"
+            raise ModelError(problem, "shorten it, or put spaces between its words")
         data = text.encode("utf-8")
         size = len(data) + 8
         buffer = (ctypes.c_int32 * size)()

@@ -20,6 +20,7 @@ from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.vocabularies import SPACE, GgufVocabulary, HfVocabulary, PlainGgufVocabulary, Vocabulary
 from sapo_edge.errors import BackendError, ModelError
 from sapo_edge.policy import Message
+from sapo_edge.rollout import MAX_QUESTION_BYTES
 from tests.directories import CONTROL_TOKENS, save_tokenizer
 from tests.models import CONTROL, NORMAL, SHAPES, add_metadata, byte_characters, tokens, write_parts
 
@@ -170,6 +171,24 @@ def test_the_embedded_model_reads_and_writes_the_same_without_llama_cpp() -> Non
             assert (plain.piece(token), plain.ends(token)) == (llama.piece(token), llama.ends(token)), token
         for text in TEXTS:
             assert plain.tokenize(text, special=False) == llama.tokenize(text, special=False)
+
+
+@pytest.mark.parametrize("piece", ["a", "aB1", "漢", "กี", "e\u0301", " ", "\n\t", "!", "_", "!\u0301", "🙂", "/\n"])
+def test_a_text_without_breaks_that_would_end_the_process_is_refused(tmp_path: Path, piece: str) -> None:
+    with closing(GgufVocabulary(read_header(byte_level(tmp_path, "smollm")))) as vocabulary:
+        text = piece * (vocabularies.LONGEST_RUN // len(piece))
+        assert len(text) > MAX_QUESTION_BYTES
+        for allowed in (text, "a. 漢字，" * 20_000):
+            assert vocabulary.tokenize(allowed, special=False)
+        with pytest.raises(ModelError, match=r"18,000 characters without a break.*; shorten it"):
+            vocabulary.tokenize(f"Say: {text}{piece * 2} twice", special=False)
+
+
+def test_layouts_of_prompts_do_not_pile_up(tmp_path: Path) -> None:
+    with closing(GgufVocabulary(read_header(byte_level(tmp_path, "smollm")))) as vocabulary:
+        for count in range(1, 80):
+            vocabulary.encode_prompt((Message("user", "a"), Message("assistant", "b")) * count)
+        assert vocabulary._layout.cache_info().currsize <= 64
 
 
 def test_a_tokenizer_for_llama_cpp_alone_is_refused_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
