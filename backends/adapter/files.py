@@ -110,6 +110,10 @@ def read_checked(directory: Path, shapes: Mapping[str, tuple[int, ...]]) -> tupl
     """
     adapter, path = read_adapter(directory), directory / OPTIMIZER_FILE
     optimizer = _read(path) if path.exists() else {}
+    if missing := sorted(shapes.keys() - adapter.keys()):
+        problem = f"the adapter in {directory} lacks {len(missing)} of {len(shapes)} weights, such as {missing[0]}"
+        remedy = "use an adapter of this model on all linear layers of its blocks (PEFT's target_modules: all-linear)"
+        raise CheckpointError(problem, remedy)
     if {name: array.shape for name, array in adapter.items()} != shapes:
         problem = f"the adapter in {directory} was made for another model or another rank"
         raise CheckpointError(problem, "set model and rank to those of the adapter")
@@ -142,11 +146,26 @@ def read_alpha(directory: Path) -> tuple[int, float]:
 
 
 def _read(path: Path) -> Arrays:
-    from safetensors import SafetensorError
+    from safetensors import SafetensorError, deserialize
     from safetensors.numpy import load_file
 
     try:
-        return dict(load_file(path))
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        # safetensors raises the last three for number formats that numpy lacks.
+        try:
+            return dict(load_file(path))
+        except (KeyError, TypeError, AttributeError):
+            # safetensors raises these for number formats that numpy lacks.
+            tensors = deserialize(path.read_bytes())  # type: ignore[no-untyped-call]
+            return {name: _wide(path, tensor) for name, tensor in tensors}
+    except (OSError, SafetensorError, ValueError) as error:
         raise CheckpointError(f"{path} is missing or damaged ({error})", "use another checkpoint") from error
+
+
+def _wide(path: Path, tensor: Mapping[str, Any]) -> npt.NDArray[np.float32]:
+    """One tensor of a file with a number format that numpy lacks."""
+    kind = {"BF16": "<u2", "F16": "<f2", "F32": "<f4"}.get(tensor["dtype"])
+    if kind is None:
+        problem = f"{path} has weights in the number format {tensor['dtype']}, which can't be read"
+        raise CheckpointError(problem, "save it in float32")
+    array = np.frombuffer(tensor["data"], kind).reshape(tensor["shape"])
+    # bfloat16 is the upper half of a float32.
+    return (array.astype(np.uint32) << 16).view(np.float32) if kind == "<u2" else array.astype(np.float32)

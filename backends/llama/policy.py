@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sapo_edge.backends.adapter.files import read_adapter
+from sapo_edge.backends.adapter.files import adapter_shapes, read_checked
 from sapo_edge.backends.adapter.gguf import AdapterFile
 from sapo_edge.backends.backend import OpenOptions, RoundShape
 from sapo_edge.backends.common.policy import BasePolicy
@@ -189,7 +189,8 @@ class LlamaCppPolicy(BasePolicy):
         self._has_adapter, self._is_written = True, False
 
     def _load_for_sampling(self, directory: Path, lora: LoraSettings) -> None:
-        self.adapter_file.write(self.header, read_adapter(directory), lora.alpha)
+        weights, _ = read_checked(directory, adapter_shapes(self.shape, lora.rank))
+        self.adapter_file.write(self.header, weights, lora.alpha)
         self._has_adapter = True
 
     def _estimate(self, size: RoundShape) -> MemoryEstimate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from contextlib import closing
 from pathlib import Path
@@ -12,9 +13,18 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from sapo_edge.backends.adapter.files import CONFIG_FILE, read_alpha, write_tensors
+from sapo_edge.backends.adapter.files import (
+    ADAPTER_FILE,
+    CONFIG_FILE,
+    adapter_shapes,
+    read_adapter,
+    read_alpha,
+    write_state,
+    write_tensors,
+)
 from sapo_edge.backends.adapter.gguf import AdapterFile
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
+from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.errors import CheckpointError
 from sapo_edge.policy import LoraSettings, Sample
 from tests.contract.conftest import calls_of
@@ -44,6 +54,37 @@ def test_a_damaged_configuration_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / CONFIG_FILE).write_text(text)
     with pytest.raises(CheckpointError, match=r"; ."):
         read_alpha(tmp_path)
+
+
+def stored(directory: Path, kind: str, data: bytes) -> Path:
+    """An adapter of one weight, (1, 2), in a number format of safetensors."""
+    header = json.dumps({"w": {"dtype": kind, "shape": [1, 2], "data_offsets": [0, len(data)]}}).encode()
+    (directory / ADAPTER_FILE).write_bytes(len(header).to_bytes(8, "little") + header + data)
+    return directory
+
+
+def test_weights_in_bfloat16_are_read(tmp_path: Path) -> None:
+    array = read_adapter(stored(tmp_path, "BF16", bytes.fromhex("c03f 20c0")))["w"]
+    assert array.dtype == np.float32 and array.tolist() == [[1.5, -2.5]]
+
+
+def test_weights_in_a_number_format_that_numpy_lacks_are_refused_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"number format F8_E4M3.*; save it in float32"):
+        read_adapter(stored(tmp_path, "F8_E4M3", bytes(2)))
+
+
+@pytest.mark.parametrize("backend", [LlamaCppPolicy, TorchPolicy])
+@pytest.mark.parametrize("kept", ["q_proj", "layers.0.", "nothing"])
+def test_an_adapter_of_some_layers_is_refused_with_what_it_lacks(
+    models: Models, tmp_path: Path, backend: type[LlamaCppPolicy | TorchPolicy], kept: str
+) -> None:
+    with closing(backend(opening(models["llama-gqa"], tmp_path, trainable=False))) as policy:
+        shapes = adapter_shapes(policy.shape, 2)
+        arrays = {name: np.zeros(shape, np.float32) for name, shape in shapes.items() if kept in name}
+        write_state(tmp_path, LoraSettings(2, 4.0, 0), "tiny", arrays, {})
+        lacking = len(shapes) - len(arrays)
+        with pytest.raises(CheckpointError, match=rf"lacks {lacking} of 28 weights, such as .*; use an"):
+            policy.load(tmp_path)
 
 
 def test_a_file_that_can_not_be_written_is_the_systems_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
