@@ -92,8 +92,8 @@ class LlamaCppPolicy(BasePolicy):
         if not self.plan.is_wide:
             if options.sampler == "torch" and options.size is not None:
                 raise ModelError(
-                    "torch can't answer questions here: its weights would take more than an eighth of the free memory",
-                    "close programs, or set sampler to auto",
+                    "torch can't answer questions here: its weights, widened, don't fit beside the round",
+                    "close programs, ask for fewer or shorter answers, or set sampler to auto",
                 )
             return False
         if options.sampler == "torch":

@@ -154,6 +154,11 @@ def test_torch_samples_where_it_is_set_and_fits(options: OpenOptions, monkeypatc
     size = replace(SIZE, memory=1_000_000)
     with pytest.raises(ModelError, match=r"torch can't answer questions here.*; .*sampler"):
         LlamaCppPolicy(replace(options, sampler="torch", size=size))
+    # The weights take far less than an eighth of this; the round does not fit beside them.
+    narrow = replace(SIZE, memory=100_000_000)
+    assert options.model.stat().st_size < 1_000_000
+    with pytest.raises(ModelError, match=r"don't fit beside the round; .*fewer or shorter answers"):
+        LlamaCppPolicy(replace(options, sampler="torch", size=narrow))
     with closing(LlamaCppPolicy(replace(options, size=size))) as policy:
         assert policy.model is not None and not made.called, "it does not fit, so it is not measured"
 
