@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sapo_edge.backends.model.families import Values, gemma3_values, granite_values, windowless_values
-from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.model.gguf_header import F32, REMEDY, GgufHeader
 from sapo_edge.errors import ModelError
 
 ATTENTION = "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"
@@ -57,6 +57,8 @@ class Architecture:
     further: Callable[[GgufHeader, Values], Values] = lambda _header, _values: {}
 
 
+UNREADABLE = (9, 15, *range(24, 29))
+"""Number formats of GGUF files that hold no weights, as `gguf.GGMLQuantizationType`: Q8_1, Q8_K, integers, float64."""
 ROPE_FACTORS = "rope_freqs.weight"
 """The GGUF tensor of RoPE's factors: (half the width of a head,), one for all layers."""
 ARCHITECTURES = {
@@ -105,7 +107,7 @@ def architecture_of(header: GgufHeader) -> Architecture:
 
 
 def check_supported(header: GgufHeader) -> None:
-    """Check that a GGUF file's model can be trained, not only sampled from."""
+    """Check that a GGUF file's model can be trained, and that nothing ends the process over its tensors."""
     architecture = architecture_of(header)
     # Files of 2023 have a factor without a type, which llama.cpp takes for linear scaling; 0 and 1 change nothing.
     factor = header.value("rope.scaling.factor", header.value("rope.scale_linear", 0.0))
@@ -113,6 +115,10 @@ def check_supported(header: GgufHeader) -> None:
     if scaling != "none" or (ROPE_FACTORS in header.tensors and not architecture.factors):
         problem = f"{header.path} scales its positions (RoPE scaling), which is not supported"
         raise ModelError(problem, "use a model without RoPE scaling")
+    # llama.cpp ends the process over a vector in another format, at its first token.
+    unfit = (i.name for i in header.tensors.values() if i.type in UNREADABLE or (len(i.shape) == 1 and i.type != F32))
+    if (name := next(unfit, None)) is not None:
+        raise ModelError(f"{header.path} has its {name} in a number format that can't be computed with", REMEDY)
 
 
 def model_values(header: GgufHeader) -> Values:
@@ -127,7 +133,7 @@ def model_values(header: GgufHeader) -> Values:
         "num_attention_heads": heads,
         "num_key_value_heads": header.count("attention.head_count_kv", heads),
         "head_dim": header.count("attention.key_length", width // heads),
-        "rms_norm_eps": header.number("attention.layer_norm_rms_epsilon"),
+        "rms_norm_eps": float(header.number("attention.layer_norm_rms_epsilon")),
         "rope_parameters": {"rope_type": "default", "rope_theta": header.number("rope.freq_base", 10000.0)},
         "max_position_embeddings": header.count("context_length"),
         "tie_word_embeddings": "output.weight" not in header.tensors,

@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from accelerate import init_empty_weights
+from huggingface_hub.errors import StrictDataclassError
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from sapo_edge.backends.model.architectures import architecture_of, model_values
 from sapo_edge.backends.model.ggml import block_size, quantise
-from sapo_edge.backends.model.gguf_header import GgufHeader
+from sapo_edge.backends.model.gguf_header import REMEDY, GgufHeader
 from sapo_edge.backends.model.gguf_tensors import GgufTensors
 from sapo_edge.backends.model.hf_directory import HfTensors
 from sapo_edge.backends.model.source import ModelSource
@@ -29,6 +30,8 @@ from sapo_edge.backends.pytorch.layers import fuse, narrow_blocks, place_paramet
 from sapo_edge.backends.pytorch.packed import PackedEmbedding, PackedMatrix, Scratch, pack_module
 from sapo_edge.backends.pytorch.place import CPU, QUANTISED, Place
 from sapo_edge.backends.pytorch.products import frozen_linear, linear
+from sapo_edge.errors import BackendError, ModelError
+from sapo_edge.installing import how_to_install
 from sapo_edge.policy import LoraSettings
 
 
@@ -48,7 +51,11 @@ def load_base(source: ModelSource, place: Place = CPU) -> Any:
 
 def _config(source: ModelSource) -> Any:
     if isinstance(source, GgufHeader):
-        return AutoConfig.for_model(architecture_of(source).name, **model_values(source))
+        try:
+            return AutoConfig.for_model(architecture_of(source).name, **model_values(source))
+        except StrictDataclassError as error:
+            reason = " ".join(str(error).split())
+            raise ModelError(f"transformers refuses the sizes in {source.path} ({reason})", REMEDY) from error
     return AutoConfig.from_pretrained(str(source.path), trust_remote_code=False, local_files_only=True)
 
 
@@ -101,7 +108,12 @@ def _packed(
     kind = next((kind for kind in kinds if shape[1] % block_size(kind) == 0), None)
     if kind is None:
         return None
-    return PackedMatrix(quantise(kind, tensors.take(name, shape).float().numpy()), kind, shape[1], None, scratch)
+    try:
+        blocks = quantise(kind, tensors.take(name, shape).float().numpy())
+    except NotImplementedError as error:
+        remedy = f"{how_to_install('llama-cpp-python')}, or set quantise to q8_0"
+        raise BackendError(f"quantise = {place.weights} needs llama.cpp", remedy) from error
+    return PackedMatrix(blocks, kind, shape[1], None, scratch)
 
 
 def _mapped(tensors: GgufTensors, name: str, shape: tuple[int, ...], scratch: Scratch) -> PackedMatrix:

@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from gguf.constants import GGMLQuantizationType
 
 from sapo_edge.backends.model.architectures import ROPE_FACTORS
 from sapo_edge.backends.model.gguf_header import GgufHeader, read_header
+from sapo_edge.backends.model.source import shape_of
 from sapo_edge.backends.pytorch.model import adapter_parameters, add_adapter, load_base
 from sapo_edge.errors import ModelError
 from sapo_edge.policy import LoraSettings
@@ -57,6 +59,29 @@ def test_what_torch_would_compute_otherwise_is_an_error(
         tensors[tensor] = replace(header.tensors[base], name=tensor)
     with pytest.raises(ModelError, match=what):
         load_base(replace(header, tensors=tensors, metadata=header.metadata | metadata))
+
+
+@pytest.mark.parametrize(
+    ("tensor", "kind"),
+    [("blk.0.attn_norm.weight", "F16"), *(("blk.0.attn_q.weight", kind) for kind in ("F64", "I8", "I32", "Q8_K"))],
+)
+def test_a_number_format_that_nothing_computes_with_is_an_error(headers: Headers, tensor: str, kind: str) -> None:
+    header = headers["llama-gqa"]
+    changed = replace(header.tensors[tensor], type=int(GGMLQuantizationType[kind]))
+    with pytest.raises(ModelError, match=rf"its {tensor} in a number format.*; ."):
+        shape_of(replace(header, tensors=header.tensors | {tensor: changed}))
+
+
+@pytest.mark.parametrize("change", [{"embedding_length": 62}, {"attention.key_length": 15}])
+def test_sizes_that_transformers_refuses_are_an_error(headers: Headers, change: dict[str, int]) -> None:
+    metadata = headers["llama-gqa"].metadata | {f"llama.{name}": value for name, value in change.items()}
+    with pytest.raises(ModelError, match=r"transformers refuses the sizes.*; ."):
+        load_base(replace(headers["llama-gqa"], metadata=metadata))
+
+
+def test_a_whole_number_is_taken_for_the_norms_epsilon(headers: Headers) -> None:
+    metadata = headers["llama-gqa"].metadata | {"llama.attention.layer_norm_rms_epsilon": 1}
+    assert load_base(replace(headers["llama-gqa"], metadata=metadata)).config.rms_norm_eps == 1.0
 
 
 @pytest.mark.parametrize("numbers", [(1.0,) * 4, (1.0,) * 7 + (0.0,), (1.0,) * 7 + (float("nan"),)])

@@ -25,6 +25,7 @@ from sapo_edge.backends.pytorch.place import CPU, PACKED, PART_WEIGHTS, Place, c
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.backends.pytorch.products import by_onednn, frozen_linear, wide_product
 from sapo_edge.backends.pytorch.rates import Products
+from sapo_edge.errors import BackendError
 from sapo_edge.policy import LoraSettings
 from tests.contract.formula import Gradients, distance
 from tests.contract.training import PROMPT, STRONG, own_group
@@ -197,6 +198,15 @@ def test_loading_quantises_a_directory(tmp_path: Path, shape: ModelShape, form: 
     tokens = torch.tensor([encode_text("two plus two")])
     with torch.no_grad():
         assert torch.equal(wide(tokens).logits, narrow(tokens).logits)
+
+
+@pytest.mark.parametrize("form", ["q4_k", "q5_k"])
+def test_formats_that_need_llama_cpp_say_so(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ggml, "_quantiser", lambda: None)
+    source = open_source(write_directory(tmp_path / "model", WIDE["llama"]))
+    load_base(source, replace(CPU, weights="q8_0"))
+    with pytest.raises(BackendError, match=rf"{form} needs llama\.cpp; .*llama-cpp-python.*q8_0"):
+        load_base(source, replace(CPU, weights=form))
 
 
 def test_a_quantised_directory_samples_and_learns(tmp_path: Path) -> None:
