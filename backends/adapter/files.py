@@ -115,8 +115,8 @@ def read_checked(directory: Path, shapes: Mapping[str, tuple[int, ...]]) -> tupl
         remedy = "use an adapter of this model on all linear layers of its blocks (PEFT's target_modules: all-linear)"
         raise CheckpointError(problem, remedy)
     if {name: array.shape for name, array in adapter.items()} != shapes:
-        problem = f"the adapter in {directory} was made for another model or another rank"
-        raise CheckpointError(problem, "set model and rank to those of the adapter")
+        problem = f"the adapter in {directory} was not made for this model"
+        raise CheckpointError(problem, "use the model it was trained on")
     moments = {f"{key}.{name}": shape for name, shape in shapes.items() for key in ("exp_avg", "exp_avg_sq")}
     # The number of steps is a vector of one: `write_tensors` gives every array at least one dimension.
     expected = moments | {f"step.{name}": (1,) for name in shapes}
