@@ -115,7 +115,7 @@ def read_checked(directory: Path, shapes: Mapping[str, tuple[int, ...]]) -> tupl
         remedy = "use an adapter of this model on all linear layers of its blocks (PEFT's target_modules: all-linear)"
         raise CheckpointError(problem, remedy)
     if {name: array.shape for name, array in adapter.items()} != shapes:
-        problem = f"the adapter in {directory} was not made for this model"
+        problem = f"the adapter in {directory} was not made for this model, or has another rank than its settings say"
         raise CheckpointError(problem, "use the model it was trained on")
     moments = {f"{key}.{name}": shape for name, shape in shapes.items() for key in ("exp_avg", "exp_avg_sq")}
     # The number of steps is a vector of one: `write_tensors` gives every array at least one dimension.
