@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import cycle
 from statistics import fmean
+from typing import Any
 
 from sapo_edge.experiment.measures import TEST, Measures, at
 from sapo_edge.experiment.statistics import CONFIDENCE, ArmResult, SettingResult, interval
@@ -55,11 +56,11 @@ class Law:
     limit: tuple[float, float, float]
     gain: tuple[float, float, float]
     exponent: tuple[float, float, float]
-    is_told_apart: bool = True
+    is_told_apart: bool
 
     def at(self, members: float) -> float:
         """Test accuracy in a swarm of so many members."""
-        return float(self.limit[0] - self.gain[0] * members ** -self.exponent[0])
+        return float(_accuracy(members, self.limit[0], self.gain[0], self.exponent[0]))
 
     @property
     def saturates(self) -> int | None:
@@ -96,10 +97,8 @@ def fit(rows: Sequence[Size]) -> Law | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optimize.OptimizeWarning)
-            found, covariance = optimize.curve_fit(
-                lambda size, limit, gain, exponent: limit - gain * size**-exponent,
-                members, accuracies, start, bounds=((0, -1, 0), (1, 1, 4)),
-            )  # fmt: skip
+            bounds = ((0, -1, 0), (1, 1, 4))
+            found, covariance = optimize.curve_fit(_accuracy, members, accuracies, start, bounds=bounds)
     except RuntimeError:
         return None
     free = max(1, len(members) - 3)
@@ -108,10 +107,11 @@ def fit(rows: Sequence[Size]) -> Law | None:
     limit, gain, exponent = (
         (float(value), float(value - end), float(value + end)) for value, end in zip(found, ends, strict=True)
     )
-    law = Law(limit, gain, exponent)
-    left = math.fsum((accuracy - law.at(size)) ** 2 for size, accuracy in zip(members, accuracies, strict=True))
-    gained = math.fsum((accuracy - fmean(accuracies)) ** 2 for accuracy in accuracies) - left
-    return replace(law, is_told_apart=bool(gained / 2 > stats.f.ppf(CONFIDENCE, 2, free) * left / free))
+    pairs = zip(members, accuracies, strict=True)
+    left = math.fsum((accuracy - float(_accuracy(size, *found))) ** 2 for size, accuracy in pairs)
+    mean = fmean(accuracies)
+    gained = math.fsum((accuracy - mean) ** 2 for accuracy in accuracies) - left
+    return Law(limit, gain, exponent, bool(gained / 2 > stats.f.ppf(CONFIDENCE, 2, free) * left / free))
 
 
 def law_text(found: Mapping[str, Sequence[Size]]) -> str:
@@ -163,6 +163,11 @@ def law_pictures(found: Mapping[str, Sequence[Size]]) -> Iterator[tuple[str, byt
         axes.minorticks_off()
         axes.legend()
         yield from saved("law", figure)
+
+
+def _accuracy(members: Any, limit: float, gain: float, exponent: float) -> Any:
+    """What the law says of swarms of so many members, a number or an array."""
+    return limit - gain * members**-exponent
 
 
 def _points(rows: Sequence[Size]) -> list[tuple[int, float]]:

@@ -180,8 +180,9 @@ def _copy_journal(source: sqlite3.Connection, target: sqlite3.Connection, direct
     try:
         source.backup(target)
     except sqlite3.Error as error:
+        code = getattr(error, "sqlite_errorname", "") or ""
         # The disk of the backup, not that of the journal.
-        if "disk is full" in str(error) or is_disk_full(error, directory):
+        if code.startswith("SQLITE_FULL") or is_disk_full(error, directory):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         raise
 

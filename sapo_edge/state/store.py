@@ -27,8 +27,6 @@ COLLAPSES = "collapses"
 """The journal's counter for the collapses of a run that were undone."""
 ROLLED_BACK_CURSOR = "rolled_back_cursor"
 """The journal's counter for the next questions of a node that returned to an earlier checkpoint."""
-
-
 HALF_WRITTEN_SECONDS = 3600.0
 """Age from which on a half-written file is no other program's that writes it now."""
 

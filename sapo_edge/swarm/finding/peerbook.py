@@ -114,9 +114,10 @@ class PeerBook:
         if peer is None:
             if origin is Origin.PEER and self.unreached_from(source) >= MAX_FROM_ONE_SOURCE:
                 return None
-            announced = [known.peer_id for known in self.peers.values() if known.is_only_announced]
-            if origin is Origin.LAN and len(announced) >= MAX_ANNOUNCED:
-                del self.peers[self._rng.choice(announced)]
+            if origin is Origin.LAN:
+                announced = [known.peer_id for known in self.peers.values() if known.is_only_announced]
+                if len(announced) >= MAX_ANNOUNCED:
+                    del self.peers[self._rng.choice(announced)]
             if len(self.peers) >= MAX_PEERS and not self._drop_one(origin):
                 return None
             # One end waits, or two nodes that find each other at the same moment would open two connections.
