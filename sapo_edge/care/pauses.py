@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -39,68 +40,32 @@ class Reading:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One reason to pause.
-
-    Attributes:
-        setting: that it depends on; also the key of the reason.
-        limits: from the settings; None where they switch it off.
-        read: reads the sensor; None if it has no value yet.
-    """
-
-    setting: str
-    limits: Callable[[Settings], Limits | None]
-    read: Callable[[Sensors, Settings], Reading | None]
+def limits_of(settings: Settings) -> dict[str, Limits | None]:
+    """Every reason to pause: the setting that it depends on -> its limits; None where that switches it off."""
+    hottest, busiest = settings.max_temperature, settings.busy
+    return {
+        "on_battery": Limits(1, 10, 0, 30) if settings.on_battery == "pause" else None,
+        "max_temperature": Limits(hottest, 10, hottest - COOLER, 60) if hottest else None,
+        # Half, because other programs use more of the processor while the node pauses than beside it.
+        "busy": Limits(busiest, 15, busiest / 2, 60) if busiest else None,
+        "quiet_hours": Limits(1, 0, 0, 0) if settings.quiet_hours.strip() else None,
+    }
 
 
-def _battery_limits(settings: Settings) -> Limits | None:
-    return Limits(1, 10, 0, 30) if settings.on_battery == "pause" else None
-
-
-def _read_battery(sensors: Sensors, _settings: Settings) -> Reading:
-    battery = sensors.battery()
-    return Reading(float(battery.plugged is False), f"on battery ({battery.percent:.0f} %)")
-
-
-def _temperature_limits(settings: Settings) -> Limits | None:
-    highest = settings.max_temperature
-    return Limits(highest, 10, highest - COOLER, 60) if highest else None
-
-
-def _read_temperature(sensors: Sensors, _settings: Settings) -> Reading:
-    degrees = sensors.temperature()
-    return Reading(degrees, f"the processor is at {degrees:.0f} °C")
-
-
-def _busy_limits(settings: Settings) -> Limits | None:
-    # Half, because other programs use more of the processor while the node pauses than beside it.
-    return Limits(settings.busy, 15, settings.busy / 2, 60) if settings.busy else None
-
-
-def _read_busy(sensors: Sensors, _settings: Settings) -> Reading | None:
-    percent = sensors.others()
-    return None if percent is None else Reading(percent, f"other programs use {percent:.0f} % of the processor")
-
-
-def _quiet_limits(settings: Settings) -> Limits | None:
-    return Limits(1, 0, 0, 0) if settings.quiet_hours.strip() else None
-
-
-def _read_quiet(sensors: Sensors, settings: Settings) -> Reading:
+def read_level(setting: str, sensors: Sensors, settings: Settings) -> Reading | None:
+    """Read the sensor for a key of `limits_of`; None if it has no value yet."""
+    if setting == "on_battery":
+        battery = sensors.battery()
+        return Reading(float(battery.plugged is False), f"on battery ({battery.percent:.0f} %)")
+    if setting == "max_temperature":
+        degrees = sensors.temperature()
+        return Reading(degrees, f"the processor is at {degrees:.0f} °C")
+    if setting == "busy":
+        percent = sensors.others()
+        return None if percent is None else Reading(percent, f"other programs use {percent:.0f} % of the processor")
     hours = quiet_hours.parse(settings.quiet_hours)
     assert hours is not None
     return Reading(float(hours.contain(sensors.local_time())), f"quiet hours until {hours.end:%H:%M}")
-
-
-BUSY = Condition("busy", _busy_limits, _read_busy)
-CONDITIONS = (
-    Condition("on_battery", _battery_limits, _read_battery),
-    Condition("max_temperature", _temperature_limits, _read_temperature),
-    BUSY,
-    Condition("quiet_hours", _quiet_limits, _read_quiet),
-)
-"""Every reason to pause."""
 
 
 class AutoPause:
@@ -129,7 +94,7 @@ class AutoPause:
         self._sensors = sensors or Sensors()
         self._clock = clock
         self._interval = interval
-        self._watches = {condition.setting: Watch() for condition in CONDITIONS}
+        self._watches: defaultdict[str, Watch] = defaultdict(Watch)
         self._reported: set[str] = set()
         self._failed = False
         self.others: float | None = None
@@ -151,33 +116,32 @@ class AutoPause:
             return
         settings = self._settings()
         missing: list[str] = []
-        for condition in CONDITIONS:
-            limits = condition.limits(settings)
+        for name, limits in limits_of(settings).items():
             is_used = limits is not None
-            reading = self._read(condition, settings, is_used, missing) if is_used or condition is BUSY else None
-            self._update(condition.setting, reading, limits)
-            if condition is BUSY:
+            reading = self._read(name, settings, is_used, missing) if is_used or name == "busy" else None
+            self._update(name, reading, limits)
+            if name == "busy":
                 self._note_others(reading, None if is_used else CROWDED)
         if missing:
             self._emit(Notice(level="info", text="; ".join(missing)))
 
-    def _read(self, condition: Condition, settings: Settings, is_used: bool, missing: list[str]) -> Reading | None:
+    def _read(self, name: str, settings: Settings, is_used: bool, missing: list[str]) -> Reading | None:
         """Read a sensor; of one that a setting uses and that can't be read, say so once."""
         try:
-            return condition.read(self._sensors, settings)
+            return read_level(name, self._sensors, settings)
         except NoSensorError as error:
-            if is_used and self._is_first_failure(condition):
-                missing.append(f"{error} here, so {condition.setting} has no effect")
+            if is_used and self._is_first_failure(name):
+                missing.append(f"{error} here, so {name} has no effect")
         except Exception as error:  # noqa: BLE001 - sensors fail in many ways, none of which may end the node
-            if is_used and self._is_first_failure(condition):
+            if is_used and self._is_first_failure(name):
                 _log.warning("a sensor can't be read", exc_info=True)
-                text = f"{condition.setting} has no effect while its sensor can't be read: {error!r}"
+                text = f"{name} has no effect while its sensor can't be read: {error!r}"
                 self._emit(Notice(level="warning", text=text))
         return None
 
-    def _is_first_failure(self, condition: Condition) -> bool:
-        is_first = condition.setting not in self._reported
-        self._reported.add(condition.setting)
+    def _is_first_failure(self, name: str) -> bool:
+        is_first = name not in self._reported
+        self._reported.add(name)
         return is_first
 
     def _note_others(self, reading: Reading | None, limits: Limits | None) -> None:

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from sapo_edge.care.hysteresis import GAP
-from sapo_edge.care.pauses import CONDITIONS, INTERVAL, AutoPause, describe_pauses
+from sapo_edge.care.pauses import INTERVAL, AutoPause, describe_pauses, limits_of
 from sapo_edge.care.sensors import Battery, NoSensorError, Sensors
 from sapo_edge.care.stop import Stop
 from sapo_edge.config.settings import Settings
@@ -121,7 +121,7 @@ REASONS = [
     (crowd, "other programs use 85 % of the processor"),
     (night, "quiet hours until 07:00"),
 ]
-each_reason = pytest.mark.parametrize(("begin", "text"), REASONS, ids=[condition.setting for condition in CONDITIONS])
+each_reason = pytest.mark.parametrize(("begin", "text"), REASONS, ids=list(limits_of(Settings())))
 
 
 def test_nothing_pauses_an_idle_machine_on_mains_nor_sensors_that_are_switched_off(machine: Machine) -> None:
