@@ -9,16 +9,19 @@ import shlex
 from pathlib import Path
 
 from sapo_edge.errors import StateError
-from sapo_edge.state.durable import reported, sync_directory, write_atomically
+from sapo_edge.state.durable import reported, write_atomically
 
 SECRET_BYTES = 32
 
 
 def read_or_create_secret(path: Path) -> bytes:
-    """Read the secret in `path`, hexadecimal text; the first call creates it with mode 0600."""
+    """Read the secret in `path`, hexadecimal text; the first call creates it with mode 0600.
+
+    The caller holds the lock of the directory, or two processes could create two.
+    """
     with reported("create the identity", path):
         if not path.exists():
-            _create(path)
+            write_atomically(path, f"{secrets.token_hex(SECRET_BYTES)}\n".encode("ascii"))
     return read_secret(path)
 
 
@@ -69,25 +72,3 @@ def seed_from_secret(secret: bytes) -> int:
     """The node's task seed, 0 to 2**63 - 1. It is public and reveals nothing about the secret."""
     digest = hashlib.sha256(b"sapo-edge task seed\0" + secret).digest()
     return int.from_bytes(digest[:8], "big") >> 1
-
-
-def _create(path: Path) -> None:
-    temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
-    try:
-        write_atomically(temporary, secrets.token_bytes(SECRET_BYTES).hex().encode("ascii") + b"\n")
-        _publish(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_directory(path.parent)
-
-
-def _publish(temporary: Path, path: Path) -> None:
-    """Give the complete file its name, unless one exists: the first one is the identity."""
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return
-    except OSError:
-        # Some file systems have no hard links. The state directory's lock then keeps other nodes out.
-        if not path.exists():
-            temporary.rename(path)

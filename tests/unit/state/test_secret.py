@@ -2,9 +2,7 @@
 
 import os
 import stat
-from functools import partial
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
@@ -31,24 +29,6 @@ def test_an_invalid_secret_is_rejected_and_kept(tmp_path: Path, content: bytes) 
     with pytest.raises(StateError, match="32 bytes"):
         read_or_create_secret(path)
     assert path.read_bytes() == content
-
-
-def test_the_first_of_two_processes_creates_the_identity_also_without_hard_links(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def outrun(error: type[OSError], _source: Path, target: Path) -> None:
-        target.write_text("ab" * 32)
-        target.chmod(0o600)
-        raise error
-
-    for error in (FileExistsError, PermissionError):
-        monkeypatch.setattr(os, "link", partial(outrun, error))
-        assert read_or_create_secret(tmp_path / "identity") == b"\xab" * 32
-        assert os.listdir(tmp_path) == ["identity"]
-        (tmp_path / "identity").unlink()
-    monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError))
-    assert read_or_create_secret(tmp_path / "identity") == read_secret(tmp_path / "identity")
-    assert os.listdir(tmp_path) == ["identity"]
 
 
 def test_a_missing_secret_is_created_once_and_stays(tmp_path: Path) -> None:
