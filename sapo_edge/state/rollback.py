@@ -7,39 +7,28 @@ other: without the file nothing has changed, with it the rest is repeated until 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from sapo_edge.errors import StateError
+from sapo_edge.events import RolledBack
 from sapo_edge.fields import check_integer, check_number
 from sapo_edge.state.durable import reported, sync_directory, write_atomically
 
 _VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Rollback:
-    """A return to an earlier checkpoint.
+def write_rollback(path: Path, event: RolledBack, cursor: int) -> None:
+    """Decide on a return; if the file can't be written, nothing is decided.
 
-    Attributes:
-        cursor: position in the task sequence, which does not return: no question is repeated.
-        time: of the decision, Unix seconds.
+    The cursor is the position in the task sequence, which does not return: no question is repeated.
     """
-
-    from_round: int
-    to_round: int
-    cursor: int
-    time: float
-
-
-def write_rollback(path: Path, rollback: Rollback) -> None:
-    """Decide on a return; if the file can't be written, nothing is decided."""
     with reported("write", path):
-        write_atomically(path, json.dumps({"v": _VERSION, **asdict(rollback)}).encode("ascii"))
+        write_atomically(path, json.dumps({"v": _VERSION, **asdict(event), "cursor": cursor}).encode("ascii"))
 
 
-def read_rollback(path: Path) -> Rollback | None:
-    """The return that was decided and not completed; None if there is none."""
+def read_rollback(path: Path) -> tuple[RolledBack, int] | None:
+    """The return that was decided and not completed, and its cursor; None if there is none."""
     with reported("read", path):
         if not path.exists():
             return None
@@ -49,7 +38,9 @@ def read_rollback(path: Path) -> Rollback | None:
         if record.pop("v") != _VERSION:
             raise ValueError("another version")
         moment = check_number("time", record.pop("time"))
-        return Rollback(**{name: check_integer(name, value) for name, value in record.items()}, time=moment)
+        rounds = {name: check_integer(name, value) for name, value in record.items()}
+        cursor = rounds.pop("cursor")
+        return RolledBack(**rounds, time=moment), cursor
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise StateError(
             f"{path} is damaged", "remove it; `sapo rollback` then returns to an earlier checkpoint again"

@@ -16,7 +16,7 @@ from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.journal import Journal
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
-from sapo_edge.state.rollback import Rollback, read_rollback, remove_rollback, write_rollback
+from sapo_edge.state.rollback import read_rollback, remove_rollback, write_rollback
 from sapo_edge.state.secret import read_or_create_secret, seed_from_secret
 
 GENERATOR_CURSOR = "generator_cursor"
@@ -122,9 +122,10 @@ class Store:
         if cursor is None:
             cursor = 0 if self.latest is None else int(self.latest.cursor.get("tasks", 0))
         cursor = max(cursor, self.journal.counter(ROLLED_BACK_CURSOR))
-        rollback = Rollback(newest, round, cursor, time.time())
-        write_rollback(self.run.rollback, rollback)
-        return self._complete(rollback)
+        event = RolledBack(from_round=newest, to_round=round)
+        write_rollback(self.run.rollback, event, cursor)
+        self._complete(event, cursor)
+        return event
 
     def _remove_half_written(self) -> None:
         """Remove what programs that were killed left; the pool's at once, which only the holder of the lock writes."""
@@ -137,26 +138,26 @@ class Store:
 
     def _complete_rollback(self) -> None:
         """Complete the return to an earlier checkpoint that a killed node left, if there is one."""
-        rollback = read_rollback(self.run.rollback)
-        if rollback is None:
+        decided = read_rollback(self.run.rollback)
+        if decided is None:
             return
+        event, cursor = decided
         try:
-            self.checkpoints.load(rollback.to_round)
+            self.checkpoints.load(event.to_round)
         except CheckpointError as error:
             remove_rollback(self.run.rollback)
             self.notices.append(f"{error.message}; the node does not return to it")
         else:
-            self._complete(rollback)
-            self.notices.append(f"the return to the checkpoint of round {rollback.to_round} was completed")
+            self._complete(event, cursor)
+            self.notices.append(f"the return to the checkpoint of round {event.to_round} was completed")
 
-    def _complete(self, rollback: Rollback) -> RolledBack:
+    def _complete(self, event: RolledBack, cursor: int) -> None:
         """Rename later checkpoints, delete later rounds, and only then forget what was decided. Can be repeated."""
         from sapo_edge.state.runs import read_looked, write_looked  # which imports this module
 
-        round = rollback.to_round
-        event = RolledBack(from_round=rollback.from_round, to_round=round, time=rollback.time)
+        round = event.to_round
         self.checkpoints.set_aside_after(round)
-        counters = {ROLLED_BACK_CURSOR: rollback.cursor}
+        counters = {ROLLED_BACK_CURSOR: cursor}
         if self.journal.counter(GENERATOR_CURSOR):
             counters[GENERATOR_ROUND] = min(round, self.journal.counter(GENERATOR_ROUND) or round)
         self.journal.roll_back(event, counters)
@@ -166,7 +167,6 @@ class Store:
                 write_looked(self.run, round)
         remove_rollback(self.run.rollback)
         self.latest = self.checkpoints.load(round)
-        return event
 
     def close(self) -> None:
         try:

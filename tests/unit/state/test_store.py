@@ -14,7 +14,7 @@ from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.journal import Journal
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import FIRST_RUN, Paths
-from sapo_edge.state.rollback import Rollback, write_rollback
+from sapo_edge.state.rollback import write_rollback
 from sapo_edge.state.runs import begin_run, read_looked, use_run, write_looked
 from sapo_edge.state.store import GENERATOR_CURSOR, GENERATOR_ROUND, ROLLED_BACK_CURSOR, Store
 from tests.fakes import round_event
@@ -154,14 +154,17 @@ def test_an_end_in_the_middle_of_a_return_leaves_one_state_or_the_other(
 def test_a_return_whose_checkpoint_is_gone_by_then_is_given_up(paths: Paths) -> None:
     with Store(paths) as store:
         save(store, 1, 2)
-    write_rollback(paths.run.rollback, Rollback(2, 1, 0, 1.0))
+    write_rollback(paths.run.rollback, RolledBack(from_round=2, to_round=1), 0)
     shutil.rmtree(paths.checkpoints / "round-000001")
     with Store(paths) as store:
         assert store.latest is not None and store.latest.round == 2
         assert "does not return" in store.notices[0] and not paths.run.rollback.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"[]", b'{"v": 2}', b'{"v": 1, "from_round": "x"}', b"\xff"])
+UNKNOWN = b'{"v": 1, "from_round": 2, "to_round": 1, "cursor": 0, "time": 1.0, "more": 1}'
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"v": 2}', b'{"v": 1, "from_round": "x"}', b"\xff", UNKNOWN])
 def test_a_damaged_decision_is_reported_with_a_remedy(paths: Paths, content: bytes) -> None:
     Store(paths).close()
     paths.run.rollback.write_bytes(content)
