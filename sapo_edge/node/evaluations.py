@@ -15,7 +15,6 @@ from typing import Protocol
 from sapo_edge.control.event_words import describe_too_long
 from sapo_edge.evaluate import Evaluation, evaluate, evaluate_base, paired_gain
 from sapo_edge.events import FORMED, WRONG, Comparison, Event, HeldOut, Notice
-from sapo_edge.node.guard import Judgement
 from sapo_edge.policy import CallHandle, Policy
 from sapo_edge.rollout import Task
 from sapo_edge.state.checkpoint import Checkpoint
@@ -38,7 +37,7 @@ class Evaluations:
     Attributes:
         store: its journal and checkpoints record the results.
         questions: most questions of each set; 0 makes no evaluations.
-        judge: says what an evaluation that is not journaled yet changes.
+        judge: says what an evaluation that is not journaled yet changes: counters, and what to tell the user.
         call_handle: progress and cancellation of one evaluation.
         warned: sets of which was said that they have questions that are too long.
         seconds: that the last evaluation took, without pauses.
@@ -51,7 +50,7 @@ class Evaluations:
     max_tokens: int
     thinking: bool
     emit: Emit
-    judge: Callable[[HeldOut], Judgement]
+    judge: Callable[[HeldOut], tuple[Mapping[str, int], Notice | None]]
     call_handle: Callable[[], CallHandle]
     warned: set[Split] = field(default_factory=set, init=False)
     seconds: float = field(default=0.0, init=False)
@@ -78,11 +77,11 @@ class Evaluations:
                 round=round, accuracy=result.accuracy, correct=result.right, questions=result.questions,
                 low=low, high=high, split="validation", answers=result.marks, question_set=question_set,
             )  # fmt: skip
-            judgement = self.judge(event)
-            self.emit(event, judgement.counters)
+            counters, notice = self.judge(event)
+            self.emit(event, counters)
             self.keep_detail("validation", round, result)
-            if judgement.notice is not None:
-                self.emit(judgement.notice)
+            if notice is not None:
+                self.emit(notice)
         latest = self.store.latest
         if latest is not None and latest.round == round and latest.asked != (questions, question_set):
             self.store.record_accuracy(round, event.accuracy, event.questions, question_set)

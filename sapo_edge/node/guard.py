@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from sapo_edge.config.settings import Settings
 from sapo_edge.control.event_words import format_share
@@ -18,14 +17,6 @@ STEADY = "guard_steady"
 """The journal's counter for evaluations in a row without a fall."""
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """What an evaluation changes: counters of the journal, and a notice if the number of external rollouts changes."""
-
-    counters: Mapping[str, int] = field(default_factory=dict)
-    notice: Notice | None = None
-
-
 class Guard:
     """Takes fewer external rollouts while the accuracy on the validation set falls; the journal holds this state."""
 
@@ -37,10 +28,15 @@ class Guard:
         """J of the next round; `settings.external` unless it is reduced: then 4, 2, 1, 0."""
         return settings.external >> self._halvings if settings.protect == "on" else settings.external
 
-    def judge(self, event: HeldOut, settings: Settings, best: Checkpoint | None) -> Judgement:
-        """Judge an evaluation that the journal does not have yet, beside the best checkpoint so far."""
+    def judge(
+        self, event: HeldOut, settings: Settings, best: Checkpoint | None
+    ) -> tuple[Mapping[str, int], Notice | None]:
+        """Judge an evaluation that the journal does not have yet, beside the best checkpoint so far.
+
+        Returns what it changes: counters of the journal, and a notice if the number of external rollouts changes.
+        """
         if settings.protect == "off" or settings.network == "solo":
-            return Judgement()
+            return {}, None
         compared, earlier = self._journal.best_held_out(event.asked)
         before, took = self.external(settings), self._journal.external_since_evaluation(event.split)
         best_answers, steady = "" if earlier is None else earlier.answers, self._journal.counter(STEADY)
@@ -56,7 +52,7 @@ class Guard:
         elif now > before:
             text = f"validation accuracy holds: taking up to {now} of {settings.external} rollouts from peers again"
         notice = Notice(level="warning" if now < before else "info", text=text) if text else None
-        return Judgement({HALVINGS: self._halvings, STEADY: steady}, notice)
+        return {HALVINGS: self._halvings, STEADY: steady}, notice
 
 
 def _way_back(event: HeldOut, best: Checkpoint | None) -> str:
