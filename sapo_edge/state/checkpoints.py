@@ -5,13 +5,12 @@ A checkpoint is written to a hidden directory beside the others, flushed to the 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,20 +105,12 @@ class Checkpoints:
 
     def newest_record(self) -> Checkpoint | None:
         """The newest readable record, whose files are not checked; None without one."""
-        for round in reversed(self.rounds()):
-            with contextlib.suppress(CheckpointError):
-                return self.read(round)
-        return None
+        return next(self._readable(reversed(self.rounds()), lambda _: None), None)
 
     def latest(self, verified: Checkpoint | None = None) -> Checkpoint | None:
         """The newest complete checkpoint, verified. Damaged ones are skipped, with a warning in the log."""
-        for round in reversed(self.rounds()):
-            try:
-                checkpoint = self.read(round)
-                return checkpoint if checkpoint.is_same(verified) else self.load(round)
-            except CheckpointError as error:
-                _logger.warning("%s", error)
-        return None
+        newest_first = self._readable(reversed(self.rounds()), _logger.warning)
+        return _first_complete(newest_first, verified, _logger.warning)
 
     def to_use(
         self, verified: Checkpoint | None = None, warn: Callable[[str], None] = _logger.warning
@@ -214,16 +205,15 @@ class Checkpoints:
 
     def _evaluated(self, warn: Callable[[str], None]) -> list[Checkpoint]:
         """The checkpoints with an accuracy, oldest first; their files are not verified."""
-        evaluated: list[Checkpoint] = []
-        for round in self.rounds():
+        return [checkpoint for checkpoint in self._readable(self.rounds(), warn) if checkpoint.accuracy is not None]
+
+    def _readable(self, rounds: Iterable[int], warn: Callable[[str], None]) -> Iterator[Checkpoint]:
+        """The intact records of some rounds, each read when it is asked for; `warn` hears of the damaged ones."""
+        for round in rounds:
             try:
-                checkpoint = self.read(round)
+                yield self.read(round)
             except CheckpointError as error:
                 warn(str(error))
-                continue
-            if checkpoint.accuracy is not None:
-                evaluated.append(checkpoint)
-        return evaluated
 
     def _best_rounds(self, old: list[int]) -> set[int]:
         """The round of the best checkpoint for each set of questions.
@@ -274,9 +264,9 @@ def _ranked(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
 
 
 def _first_complete(
-    ranked: list[Checkpoint], verified: Checkpoint | None, warn: Callable[[str], None]
+    checkpoints: Iterable[Checkpoint], verified: Checkpoint | None, warn: Callable[[str], None]
 ) -> Checkpoint | None:
-    for checkpoint in ranked:
+    for checkpoint in checkpoints:
         try:
             if not checkpoint.is_same(verified):
                 checkpoint.verify_files()
