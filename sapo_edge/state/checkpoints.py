@@ -25,7 +25,8 @@ from sapo_edge.state.durable import (
     unused_path,
 )
 
-_NAME = re.compile(r"round-(\d{6,18})")
+# What `_name` gives, and no other form of a number.
+_NAME = re.compile(r"round-([0-9]{6}|[1-9][0-9]{6,17})")
 _WRITING = ".writing-"
 _REPLACED = ".replaced-"
 _DELETED = ".deleted-"

@@ -124,6 +124,13 @@ def test_a_damaged_checkpoint_is_skipped_and_set_aside(checkpoints: Checkpoints,
     assert checkpoints.rounds() == [1] and (checkpoints.directory / "round-000002.damaged").is_dir()
 
 
+@pytest.mark.parametrize("name", ["round-0000002", "round-00000\u0662"])
+def test_another_name_of_a_number_is_no_checkpoint(checkpoints: Checkpoints, name: str) -> None:
+    checkpoints.save(state(1), write)
+    (checkpoints.directory / name).mkdir()
+    assert checkpoints.rounds() == [1] and checkpoints.recover() == (checkpoints.load(1), [])
+
+
 def test_a_checkpoint_of_a_newer_version_is_neither_skipped_nor_set_aside(checkpoints: Checkpoints) -> None:
     checkpoints.save(state(1), write)
     path = checkpoints.save(state(2), write).directory / RECORD
