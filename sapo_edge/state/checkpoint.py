@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import stat
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.errors import CheckpointError, StateError
-from sapo_edge.fields import check_integer, check_text
+from sapo_edge.fields import check_integer, check_map, check_number, check_text
 from sapo_edge.state.durable import state_error, write_atomically
 
 FORMAT_VERSION = 1
@@ -54,10 +53,16 @@ class Checkpoint:
     directory: Path = Path()
 
     def __post_init__(self) -> None:
-        if self.round < 0:
-            raise ValueError(f"a round is not negative: {self.round}")
-        if self.accuracy is not None and not math.isfinite(self.accuracy):
-            raise ValueError("accuracy must be finite")
+        for name in ("model_digest", "manifest_digest", "question_set"):
+            check_text(name, getattr(self, name))
+        check_integer("round", self.round, 0)
+        check_integer("seed", self.seed)
+        check_integer("cursor.tasks", check_map("cursor", self.cursor).get("tasks", 0), 0)
+        check_map("settings", self.settings)
+        check_integer("questions", self.questions, 0)
+        check_number("time", self.time)
+        if self.accuracy is not None:
+            check_number("accuracy", self.accuracy)
 
     @property
     def asked(self) -> tuple[int, str]:

@@ -92,6 +92,20 @@ def test_a_record_with_other_sizes_or_digests_is_damaged(tmp_path: Path, entry: 
         read_record(tmp_path)
 
 
+@pytest.mark.parametrize(("name", "value"), [
+    ("settings", 5), ("settings", ["own"]), ("cursor", 5), ("cursor", {"tasks": "x"}), ("cursor", {"tasks": None}),
+    ("seed", "1"), ("seed", 1.5), ("time", "now"), ("time", None), ("questions", "all"), ("questions", -1),
+    ("round", 1.5), ("round", True), ("accuracy", "0.5"), ("accuracy", True),
+    ("model_digest", 5), ("manifest_digest", None), ("question_set", 5),
+])  # fmt: skip
+def test_a_record_with_values_of_other_types_is_damaged(tmp_path: Path, name: str, value: object) -> None:
+    checkpoint = state(1)
+    object.__setattr__(checkpoint, name, value)
+    checkpoint.write_record(tmp_path)
+    with pytest.raises(CheckpointError, match=f"{name}.* is not"):
+        read_record(tmp_path)
+
+
 @pytest.mark.skipif(os.name == "nt", reason="named pipes")
 def test_what_is_no_file_or_has_another_size_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "endless")
