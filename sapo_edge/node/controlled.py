@@ -133,7 +133,7 @@ class NodeControl:
             raise ControlError("a generator does not learn", "stop it before you return to an earlier checkpoint")
         target, last = find_target(node.store.checkpoints, round).round, node.round
         if target < last:
-            node.rollback_to = target
+            node.store.checkpoints.reserved.append(target)
         return {"from": last, "to": target}
 
     def change_settings(self, values: Mapping[str, str | int | float]) -> Mapping[str, Any]:

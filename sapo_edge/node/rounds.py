@@ -124,16 +124,6 @@ class Node:
         """Whether the node learns; a generator does not."""
         return self.settings.role == "trainer"
 
-    @property
-    def rollback_to(self) -> int | None:
-        """Round of a checkpoint to return to after the round in progress; set from any thread; None without one."""
-        return self.store.checkpoints.reserved
-
-    @rollback_to.setter
-    def rollback_to(self, round: int | None) -> None:
-        # Reserved, because the round in progress saves a checkpoint, which removes the oldest one.
-        self.store.checkpoints.reserved = round
-
     def run(self) -> events.NodeStopped:
         """Continue from the last checkpoint until the rounds are done or the node is asked to stop.
 
@@ -506,15 +496,14 @@ class Node:
         self._calm_until = self.round + ROUNDS
         if self._evaluations.ask("validation").accuracy >= HOLDS * (best.accuracy or 0.0):
             return  # the questions have become harder, not the answers worse
-        if self.rollback_to is not None:
+        if self.store.checkpoints.reserved:
             return  # somebody has asked for another checkpoint meanwhile
         before, now = map(format_share, fall)
         self._warn(
             f"the reward fell from {before} to {now}, hardly any question teaches, and validation fell: a collapse. "
             f"Returning to the checkpoint of round {best.round}, at half the learning rate"
         )
-        self.rollback_to = best.round
-        self._roll_back_if_asked()
+        self._roll_back(best.round)
         if self.round == best.round:
             self.store.journal.raise_counters({COLLAPSES: undone + 1})
 
@@ -548,14 +537,18 @@ class Node:
 
     def _wait_while_paused(self) -> None:
         """Wait until there is no reason to pause; a return to an earlier checkpoint does not wait for that."""
-        self.stop.wait_while_paused(lambda: self.rollback_to is not None)
-        while self.rollback_to is not None:
+        asked = self.store.checkpoints.reserved
+        self.stop.wait_while_paused(lambda: bool(asked))
+        while asked:
             self._roll_back_if_asked()
-            self.stop.wait_while_paused(lambda: self.rollback_to is not None)
+            self.stop.wait_while_paused(lambda: bool(asked))
 
     def _roll_back_if_asked(self) -> None:
-        target, self.rollback_to = self.rollback_to, None
-        if target is None or target >= self.round:
+        if asked := self.store.checkpoints.reserved:
+            self._roll_back(asked.popleft())
+
+    def _roll_back(self, target: int) -> None:
+        if target >= self.round:
             return
         # The journal forgets which external rollouts the later rounds took.
         problem = self._write_pool()

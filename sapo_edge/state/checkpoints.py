@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -42,7 +43,7 @@ class Checkpoints:
         keep: newest checkpoints to keep, beside the best one.
 
     Attributes:
-        reserved: round of one more checkpoint to keep, from any thread; None without one.
+        reserved: the round to return to next, if any: no save removes its checkpoint. Appended from any thread.
     """
 
     def __init__(self, directory: Path, keep: int = 3) -> None:
@@ -50,7 +51,8 @@ class Checkpoints:
             raise ValueError("at least one checkpoint must be kept")
         self.directory = directory
         self.keep = keep
-        self.reserved: int | None = None
+        # Of one item, the newest: appending and popping are one step each, so no request is lost between two.
+        self.reserved: deque[int] = deque(maxlen=1)
 
     def rounds(self) -> list[int]:
         """The rounds that have a checkpoint, complete or not, oldest first."""
@@ -237,7 +239,7 @@ class Checkpoints:
         old = self.rounds()[: -self.keep]
         best = self._best_rounds(old) if old else set()
         for round in old:
-            if round not in best and round != self.reserved:
+            if round not in best and round not in self.reserved:
                 try:
                     self._remove(round)
                 except StateError as error:

@@ -90,7 +90,7 @@ def test_it_is_told_and_undone_at_half_the_rate(tmp_path: Path, threshold: float
 
 def test_a_return_that_somebody_asks_for_in_that_round_goes_before(tmp_path: Path) -> None:
     machine = Machine(tmp_path, SOURCE)
-    machine.at(RoundFinished, lambda: setattr(machine.node, "rollback_to", 1), round=7)
+    machine.at(RoundFinished, lambda: machine.node.store.checkpoints.reserved.append(1), round=7)
     machine.start(replace(SETTINGS, keep_checkpoints=50), Collapsing(1.1e-4))
     assert machine.of(RolledBack)[0].to_round == 1
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import FrameType
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -18,7 +23,8 @@ from sapo_edge.node.rollback import remember_used
 from sapo_edge.node.rounds import Node
 from sapo_edge.pool.pool import Pool, PoolOutcome
 from sapo_edge.state.store import Store
-from tests.fakes import LengthScored
+from sapo_edge.transport import Solo
+from tests.fakes import FakePolicy, LengthScored
 from tests.unit.node.machine import SETTINGS as PLAIN
 from tests.unit.node.machine import Machine, offered
 
@@ -183,6 +189,40 @@ def test_the_round_in_progress_does_not_remove_the_checkpoint_to_return_to(train
     assert trained.node.round == 2, "it returns even if it is asked to stop"
     with Store(trained.paths) as store:
         assert store.checkpoints.rounds() == [1, 2] and store.latest is not None and store.latest.round == 2
+
+
+def acts_at(instant: int, act: Callable[[], object], method: Callable[[], object]) -> bool:
+    """Call a method, and act before the instruction of it with this number; whether it got there."""
+    instructions, acted = count(), []
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        if frame.f_code is not method.__func__.__code__:  # type: ignore[attr-defined]
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and next(instructions) == instant:
+            acted.append(act())
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        method()
+    finally:
+        sys.settrace(before)
+    return bool(acted)
+
+
+def test_a_return_that_another_thread_asks_for_at_any_instant_is_made(trained: Trained) -> None:
+    trained.run(replace(SETTINGS, rounds=2))
+    with Store(trained.paths) as store:
+        node = Node(SETTINGS, trained.source, store, FakePolicy(), Solo(), lambda event: None)
+        node.open()
+        control, instant = NodeControl(node, None), 0
+        while acts_at(instant, lambda: control.roll_back(1), node._roll_back_if_asked):
+            node._roll_back_if_asked()
+            assert node.round == 1, instant
+            node.round, instant = 2, instant + 1
+        assert instant > 3
 
 
 def test_a_return_behind_the_last_start_keeps_what_the_node_was_started_with(trained: Trained) -> None:

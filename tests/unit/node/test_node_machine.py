@@ -139,7 +139,7 @@ class NodeMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.store.checkpoints.rounds()) > 1)
     @rule(which=st.integers(0, 1), instant=st.integers(0, 20))
     def a_return(self, which: int, instant: int) -> None:
-        self.node.rollback_to = self.store.checkpoints.rounds()[which]
+        self.store.checkpoints.reserved.append(self.store.checkpoints.rounds()[which])
         self.perform(self.node._roll_back_if_asked, instant)
 
     @rule(saved=st.booleans())
