@@ -20,7 +20,7 @@ from sapo_edge.cli.output import ask_yes, print_json
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.plain import narrate, size
 from sapo_edge.service.plan import DEFAULT_NAME
-from sapo_edge.state.durable import bytes_in, reported, write_atomically
+from sapo_edge.state.durable import bytes_in, replace_file, reported
 from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import IDENTITIES, Paths
 
@@ -125,8 +125,7 @@ def _completion(home: Path) -> Iterator[Item]:
 def _drop_line(file: Path, line: str) -> None:
     lines = file.read_text("utf-8", "surrogateescape").splitlines(keepends=True)
     kept = "".join(text for text in lines if text.rstrip("\r\n") != line)
-    with reported("write", file, "remove the line by hand"):
-        write_atomically(file, kept.encode("utf-8", "surrogateescape"))
+    replace_file(file, kept.encode("utf-8", "surrogateescape"), "remove the line by hand")
 
 
 def _directories(paths: Paths, *, with_identity: bool) -> Iterator[Item]:

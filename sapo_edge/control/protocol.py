@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from sapo_edge.errors import SapoError, StateError
-from sapo_edge.state.durable import make_private_directory, reported, write_atomically
+from sapo_edge.state.durable import make_private_directory, replace_file, reported
 from sapo_edge.state.paths import Paths
 
 VERSION = 1
@@ -96,8 +96,7 @@ def claim_socket_path(paths: Paths) -> Path:
         check_private(directory)
     if not _fits(short):
         raise StateError(f"the path {short} is too long for a socket", "set TMPDIR to a shorter directory")
-    with reported("write", paths.runtime / _POINTER):
-        write_atomically(paths.runtime / _POINTER, os.fsencode(short))
+    replace_file(paths.runtime / _POINTER, os.fsencode(short))
     return short
 
 

@@ -26,7 +26,7 @@ from sapo_edge.children import python_command, start_piped
 from sapo_edge.errors import ConfigError, DataError, StateError
 from sapo_edge.installing import how_to_install_extra
 from sapo_edge.plain import printable
-from sapo_edge.state.durable import read_bounded, reported, write_atomically
+from sapo_edge.state.durable import read_bounded, replace_file
 from sapo_edge.tasks.source import Function
 
 if TYPE_CHECKING:
@@ -235,8 +235,7 @@ def agreed_code(file: Path) -> frozenset[str]:
 def record_code(file: Path, name: str, how: str) -> None:
     """Record that an environment may run; `file` is in a directory that exists."""
     agreed = _read(file) | {name: {"time": time.time(), "how": how, "program": sapo_edge.__version__}}
-    with reported("write", file):
-        write_atomically(file, json.dumps({"v": 1, "agreed": agreed}, indent=1).encode("ascii"))
+    replace_file(file, json.dumps({"v": 1, "agreed": agreed}, indent=1).encode("ascii"))
 
 
 def _read(file: Path) -> dict[str, Any]:

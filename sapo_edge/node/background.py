@@ -21,7 +21,7 @@ from typing import Any
 
 from sapo_edge.children import sapo_command
 from sapo_edge.fields import check_integer, check_number
-from sapo_edge.state.durable import reported, write_atomically
+from sapo_edge.state.durable import replace_file, reported
 from sapo_edge.state.lock import StateLock, lock_holder
 from sapo_edge.state.paths import Paths
 
@@ -117,8 +117,7 @@ class Background:
         threading.Thread(target=self._child.wait, name="node-waiter", daemon=True).start()
         pid = self._child.pid
         record = {"v": _VERSION, "pid": pid, "created": _creation_time(pid), "log": log, "lock": lock}
-        with reported("write", self._paths.background):
-            write_atomically(self._paths.background, json.dumps(record).encode("ascii"))
+        replace_file(self._paths.background, json.dumps(record).encode("ascii"))
 
     def running(self) -> bool:
         """Whether a node is starting, running or stopping, whichever process started it."""

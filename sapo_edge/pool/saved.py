@@ -17,7 +17,7 @@ from sapo_edge.errors import StateError
 from sapo_edge.fields import check_text
 from sapo_edge.pool.marks import MARK_BYTES
 from sapo_edge.rollout import MAX_ANSWERS, MAX_NAME_BYTES, MAX_QUESTION_BYTES, Answer, Rollout, TaskRef
-from sapo_edge.state.durable import reported, write_atomically
+from sapo_edge.state.durable import replace_file, reported
 
 MAGIC = b"sapo-edge pool 1\n"
 """First bytes of the file, with its version."""
@@ -54,8 +54,7 @@ def write_pool(path: Path, saved: SavedPool) -> None:
     parts = [b"".join(map(bytes.fromhex, saved.removed)), b"".join(saved.used_tasks), b"".join(saved.used_texts)]
     parts += [msgpack.packb(_encode(item)) for item in saved.rollouts]
     body = b"".join(map(msgpack.packb, parts))
-    with reported("write", path):
-        write_atomically(path, MAGIC + hashlib.sha256(body).digest() + body)
+    replace_file(path, MAGIC + hashlib.sha256(body).digest() + body)
 
 
 def read_pool(path: Path, max_rollouts: int, max_bytes: int, max_remembered: int) -> SavedPool:

@@ -165,3 +165,9 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
             os.unlink(name)
         raise
     sync_directory(target.parent)
+
+
+def replace_file(path: Path, data: bytes, elsewhere: str = _ELSEWHERE) -> None:
+    """`write_atomically`, but a StateError with a remedy tells why not; see `state_error`."""
+    with reported("write", path, elsewhere):
+        write_atomically(path, data)

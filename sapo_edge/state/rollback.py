@@ -13,7 +13,7 @@ from pathlib import Path
 from sapo_edge.errors import StateError
 from sapo_edge.events import RolledBack
 from sapo_edge.fields import check_integer, check_number
-from sapo_edge.state.durable import reported, sync_directory, write_atomically
+from sapo_edge.state.durable import replace_file, reported, sync_directory
 
 _VERSION = 1
 
@@ -23,8 +23,7 @@ def write_rollback(path: Path, event: RolledBack, cursor: int) -> None:
 
     The cursor is the position in the task sequence, which does not return: no question is repeated.
     """
-    with reported("write", path):
-        write_atomically(path, json.dumps({"v": _VERSION, **asdict(event), "cursor": cursor}).encode("ascii"))
+    replace_file(path, json.dumps({"v": _VERSION, **asdict(event), "cursor": cursor}).encode("ascii"))
 
 
 def read_rollback(path: Path) -> tuple[RolledBack, int] | None:

@@ -15,7 +15,7 @@ from itertools import count
 from sapo_edge.errors import ConfigError, StateError
 from sapo_edge.fields import check_map, check_text
 from sapo_edge.state.checkpoints import Checkpoints
-from sapo_edge.state.durable import make_private_directory, read_bounded, reported, write_atomically
+from sapo_edge.state.durable import make_private_directory, read_bounded, replace_file, reported
 from sapo_edge.state.journal import SEQUENCE, Journal
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import FIRST_RUN, Paths, RunPaths, check_run_name
@@ -105,8 +105,7 @@ def read_looked(run: RunPaths) -> int:
 def write_looked(run: RunPaths, round: int) -> None:
     """Remember the last round that somebody has seen. Of several apps, the last one to write has the newest round."""
     if run.directory.is_dir():
-        with reported("write", run.looked):
-            write_atomically(run.looked, f"{round}\n".encode("ascii"))
+        replace_file(run.looked, f"{round}\n".encode("ascii"))
 
 
 def read_origin(run: RunPaths) -> str:
@@ -123,8 +122,7 @@ def read_origin(run: RunPaths) -> str:
 
 def write_origin(run: RunPaths, adapter: str, commit: str) -> None:
     """Remember the adapter that a run begins with, and the commit of its repository."""
-    with reported("write", run.origin):
-        write_atomically(run.origin, json.dumps({"adapter": adapter, "commit": commit}).encode("ascii"))
+    replace_file(run.origin, json.dumps({"adapter": adapter, "commit": commit}).encode("ascii"))
 
 
 def check_run_exists(paths: Paths, name: str) -> None:
@@ -142,8 +140,7 @@ def _choose(paths: Paths, name: str) -> None:
     with closing(Journal(run.journal)) as journal:
         for counters in used:
             journal.raise_counters(counters)
-    with reported("write", paths.current_run):
-        write_atomically(paths.current_run, f"{name}\n".encode("ascii"))
+    replace_file(paths.current_run, f"{name}\n".encode("ascii"))
 
 
 def _used(run: RunPaths) -> dict[str, int]:

@@ -20,7 +20,7 @@ from typing import Any
 import msgpack
 
 from sapo_edge.errors import ManifestError
-from sapo_edge.state.durable import reported, write_atomically
+from sapo_edge.state.durable import replace_file
 from sapo_edge.tasks.allowed import nearest, shorten
 from sapo_edge.tasks.checks import CHECKS, Pattern, compile_pattern
 from sapo_edge.tasks.columns import FORMS, KEYS, NAMES, OPTIONS, as_question, guess_columns
@@ -121,8 +121,7 @@ def import_questions(path: Path, store: Path, wanted: int) -> tuple[QuestionData
     data = write_questions(others(), store)
     shown += chosen
     if before == _digest(path):
-        with reported("write", entry):
-            write_atomically(entry, msgpack.packb([asdict(data), [question.as_list() for question in shown]]))
+        replace_file(entry, msgpack.packb([asdict(data), [question.as_list() for question in shown]]))
     return data, shown
 
 

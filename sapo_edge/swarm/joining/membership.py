@@ -17,7 +17,7 @@ from typing import Any
 
 from sapo_edge.errors import ConfigError, ManifestError, StateError
 from sapo_edge.fields import check_list, check_number
-from sapo_edge.state.durable import make_private_directory, read_bounded, reported, write_atomically
+from sapo_edge.state.durable import make_private_directory, read_bounded, replace_file, reported, write_atomically
 from sapo_edge.swarm.joining.invite import MAX_ADDRESSES, Swarm
 from sapo_edge.tasks.manifest import MAX_MANIFEST_BYTES, Manifest, load_manifest, shipped_manifests
 
@@ -168,8 +168,7 @@ class Membership:
             "swarms": [_as_dict(swarm) for swarm in swarms],
         }
         make_private_directory(self._file.parent)
-        with reported("write", self._file):
-            write_atomically(self._file, json.dumps(body, indent=1).encode("ascii"))
+        replace_file(self._file, json.dumps(body, indent=1).encode("ascii"))
         self.swarms, self.current, self.alone = swarms, current, alone
 
 

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sapo_edge.errors import ConfigError, StateError, StateLockedError
-from sapo_edge.state import runs
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.journal import SEQUENCE, Journal
 from sapo_edge.state.lock import StateLock
@@ -123,7 +122,7 @@ def test_a_damaged_choice_is_told_and_can_be_made_again(paths: Paths, content: b
 def test_a_run_that_could_not_be_begun_is_not_there(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail_to_begin(name: str) -> None:
         with monkeypatch.context() as patch, pytest.raises(StateError, match="No space left"):
-            patch.setattr(runs, "write_atomically", find_the_disk_full)
+            patch.setattr("sapo_edge.state.durable.write_atomically", find_the_disk_full)
             begin_run(paths, name)
 
     train(paths, 1, 1)

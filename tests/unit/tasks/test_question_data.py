@@ -304,6 +304,6 @@ def test_worked_examples_of_a_file_have_the_lowest_hashes_and_a_full_disk_is_an_
     own = [OwnQuestion(f"{number} + 1?", str(number + 1), Number()) for number in range(50)]
     lowest = sorted(own, key=lambda question: hashlib.sha256(question.question.encode()).digest())
     assert import_questions(tmp_path / "mine.jsonl", tmp_path / "store", 3)[1] == lowest[:3]
-    monkeypatch.setattr(question_file, "write_atomically", find_the_disk_full)
+    monkeypatch.setattr("sapo_edge.state.durable.write_atomically", find_the_disk_full)
     with pytest.raises(StateError, match="No space left"):
         import_questions(tmp_path / "mine.jsonl", tmp_path / "store", 0)
