@@ -94,20 +94,19 @@ def pull(
     repository = check_repository(repository)
     workspace = open_workspace(home, {"model": model, "manifest": manifest})
     with explained_lock(workspace.paths):
-        begun = begin_with(workspace, repository)
-    published = begun.published
+        run, checkpoint, published = begin_with(workspace, repository)
     record = {
-        "done": "pull", "run": begun.run, "adapter": str(begun.checkpoint.directory), "round": published.round,
+        "done": "pull", "run": run, "adapter": str(checkpoint.directory), "round": published.round,
         "manifest": published.manifest_digest, "base": published.base_digest,
     }  # fmt: skip
     if json:
         print_json(record)
     else:
         after = counted(published.round, "round")
-        narrate(f"the next `sapo run` continues {repository}, published after {after}, as the run {begun.run}")
+        narrate(f"the next `sapo run` continues {repository}, published after {after}, as the run {run}")
         narrate("its optimizer was not published: the moments begin at zero, and the learning rate with its warm-up")
-        print(begun.checkpoint.directory)
-    unset_others(workspace.paths, begun.checkpoint)
+        print(checkpoint.directory)
+    unset_others(workspace.paths, checkpoint)
 
 
 @contextmanager

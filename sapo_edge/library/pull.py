@@ -58,19 +58,11 @@ class Published:
     round: int
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A run, by its name, that begins with a published adapter as its checkpoint of round 0."""
-
-    run: str
-    checkpoint: Checkpoint
-    published: Published
-
-
-def begin_with(workspace: Workspace, name: str) -> Begun:
+def begin_with(workspace: Workspace, name: str) -> tuple[str, Checkpoint, Published]:
     """Begin a run with the adapter of a repository: the next node validates it, and goes on training it.
 
     The optimizer's state is not published: Adam's moments begin at zero, and the learning rate with its warm-up.
+    Returns the run's name, its checkpoint of round 0, and what the repository says of the adapter.
 
     Args:
         workspace: with the base model, and for an adapter whose own questions were left out, with the manifest.
@@ -116,7 +108,7 @@ def begin_with(workspace: Workspace, name: str) -> Begun:
             write_origin(run, f"{name} after {counted(published.round, 'round')}", repository.commit)
 
         begin_run(paths, run_name, fill)
-        return Begun(run_name, checkpoints[0], published)
+        return run_name, checkpoints[0], published
 
 
 def _read_record(file: Path) -> Published:
