@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -32,17 +33,13 @@ def home_option(home: Path | None) -> list[str]:
 def start_piped(command: Sequence[str], errors: IO[bytes] | int) -> subprocess.Popen[bytes]:
     """Start a process whose input and output this one holds, its errors in a file; an OSError if it can't be."""
     # Ctrl-C in the terminal goes to this process only.
-    session = sys.platform != "win32"
-    return subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=session
-    )
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, start_new_session=True)
 
 
 def limit_memory(size: int) -> None:
     """Bound this process's address space, in bytes, and let its end leave no core; macOS does not enforce the bound."""
-    with suppress(ImportError, OSError, ValueError):
-        import resource
-
+    with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_AS, (size, size))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 

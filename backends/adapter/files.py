@@ -53,9 +53,7 @@ def system_errors(path: Path) -> Iterator[None]:
         told = SYSTEM_ERROR.search(str(error))
         if told is None:
             raise OSError(errno.EIO, str(error), str(path)) from error
-        number = int(told["number"])
-        # Windows takes the second, in whose numbers safetensors speaks there.
-        raise OSError(number, told["text"], str(path), number) from error
+        raise OSError(int(told["number"]), told["text"], str(path)) from error
 
 
 def write_tensors(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:

@@ -7,6 +7,7 @@ The other modules of this folder import MLX at their top, except `backend`, `pol
 from __future__ import annotations
 
 import ctypes
+import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -82,11 +83,6 @@ def set_threads(threads: int) -> None:
 @contextmanager
 def _keep_file_limit() -> Iterator[None]:
     """Keep the process's limit of open files: mlx-lm lowers it to 2,048 as it loads, too few for a node's sockets."""
-    try:
-        import resource
-    except ImportError:  # not on Windows
-        yield
-        return
     set_limit = resource.setrlimit
     resource.setrlimit = lambda *_arguments: None
     try:

@@ -85,8 +85,7 @@ class LlamaContext:
         # llama.cpp asks before each of a thousand operations. The length of this text is the answer: a function in
         # Python would wait for the interpreter's lock each time, up to 5 ms while another thread computes.
         self._aborts = ctypes.create_string_buffer(2)
-        length = (ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)).strlen
-        self._asked = ctypes.cast(length, self.library.ggml_abort_callback)
+        self._asked = ctypes.cast(ctypes.CDLL(None).strlen, self.library.ggml_abort_callback)
         self.library.llama_set_abort_callback(self.pointer, self._asked, ctypes.cast(self._aborts, ctypes.c_void_p))
 
     def set_threads(self, threads: int) -> None:

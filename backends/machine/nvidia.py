@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-LIBRARY = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
+LIBRARY = "libnvidia-ml.so.1"
 PCI = Path("/sys/bus/pci/devices")
 VENDOR = "0x10de"
 MISMATCH = 18

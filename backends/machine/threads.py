@@ -52,7 +52,7 @@ def available_cores() -> int:
     """
     try:
         allowed = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS and Windows
+    except AttributeError:  # not on macOS
         allowed = os.cpu_count() or 1
     cores = math.ceil(allowed / threads_of_a_core())
     return max(1, min([cores, *(int(share) for share in _shares())]))

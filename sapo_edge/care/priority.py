@@ -32,7 +32,7 @@ def lower_priority(nice: int) -> Priority:
     it. A priority is never raised, and a refusal by the system is no error.
 
     Args:
-        nice: 1 to 19 (lowest); 0 changes nothing. Windows has one step only.
+        nice: 1 to 19 (lowest); 0 changes nothing.
     """
     if not nice:
         return Priority()
@@ -47,9 +47,7 @@ def lower_priority(nice: int) -> Priority:
 
 def _steps(nice: int) -> dict[str, Callable[[], None]]:
     """The steps on this system, by what each changes."""
-    if sys.platform == "win32":
-        return {"on the processor": lambda: psutil.Process().nice(psutil.BELOW_NORMAL_PRIORITY_CLASS)}
-    elif sys.platform == "linux":
+    if sys.platform == "linux":
         return {
             "on the processor": lambda: _lower_threads(nice),
             "as a session": lambda: _lower_session(nice),

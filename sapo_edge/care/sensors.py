@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -151,24 +152,19 @@ class OthersLoad:
 
 def read_local_time(seconds: float | None = None) -> time_of_day:
     """The local time of day: now, or at a time in Unix seconds."""
-    if hasattr(time, "tzset"):
-        # A node that runs for weeks would otherwise keep the time zone of its start.
-        time.tzset()
+    # A node that runs for weeks would otherwise keep the time zone of its start.
+    time.tzset()
     local = time.localtime(seconds)
     return time_of_day(local.tm_hour, local.tm_min)
 
 
 def peak_memory() -> int:
     """The highest resident memory of this process so far, bytes."""
-    if sys.platform == "win32":
-        return int(psutil.Process().memory_info().peak_wset)
     if sys.platform.startswith("linux"):
         # Preferred to `ru_maxrss`, which a process inherits from its parent. Some sandboxes don't have it.
         peak = re.search(r"^VmHWM:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
         if peak is not None:
             return int(peak[1]) * 1024
-    import resource
-
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

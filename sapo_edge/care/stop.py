@@ -129,7 +129,7 @@ class Stop:
         self.alive()
         while not self._unpaused.is_set() and not self.finish.is_set() and not is_needed():
             self.alive()
-            # With a timeout, because on Windows Ctrl-C does not interrupt an endless wait.
+            # With a timeout: nothing wakes it when it is needed, and it says that it is alive.
             self._unpaused.wait(1.0)
 
     def call_handle(self, progress: Callable[[int, int], None]) -> CallHandle:

@@ -76,7 +76,7 @@ def edit(home: Home = None) -> None:
 def _editor() -> list[str]:
     named = [os.environ.get(name, "") for name in ("VISUAL", "EDITOR")]
     try:
-        return next((words for text in named if (words := shlex.split(text))), ["notepad" if os.name == "nt" else "vi"])
+        return next((words for text in named if (words := shlex.split(text))), ["vi"])
     except ValueError as error:
         raise ConfigError(f"VISUAL or EDITOR can't be read: {error}", "set EDITOR to an editor") from error
 

@@ -16,6 +16,9 @@ from sapo_edge.errors import ExitCode
 
 def main() -> NoReturn:
     """Run the terminal app or a command, and exit with its documented code."""
+    if os.name == "nt":
+        # Before anything is imported that is not there.
+        sys.exit("sapo: Python has no Unix sockets on Windows; use its Subsystem for Linux: `wsl --install`")
     # A shell that asks for completions sets the variable.
     if len(sys.argv) == 1 and "_SAPO_COMPLETE" not in os.environ and has_terminal():
         accept_any_text()

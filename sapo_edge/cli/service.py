@@ -167,8 +167,6 @@ def manager_of(name: str, *, system: bool) -> Systemd | Launchd:
     if re.fullmatch(r"[a-z][a-z0-9_-]{0,30}", name) is None:
         remedy = "use lower-case letters, digits and hyphens, 31 at most"
         raise ConfigError(f"{name!r} is no name for a service", remedy)
-    if sys.platform == "win32":
-        raise ConfigError("no service manager of this system is known", "use `sapo start`")
     return Launchd(system=system) if sys.platform == "darwin" else Systemd(system=system)
 
 

@@ -89,8 +89,6 @@ def _remove(paths: Paths, items: list[Item], *, yes: bool, asks: bool) -> bool:
 
 def _services(paths: Paths) -> Iterator[Item]:
     """Services of this state directory, whatever their names: of this user and, for root, of the system."""
-    if sys.platform == "win32":
-        return
     from sapo_edge.cli.service import manager_of
 
     for system in (False, True) if os.geteuid() == 0 else (False,):
@@ -155,6 +153,6 @@ def _advice() -> Iterator[str]:
     from sapo_edge.installing import how_to_remove
 
     yield "models of the hub are shared with other programs: `sapo models list`, then `sapo models remove`"
-    if sys.platform != "win32" and os.geteuid() != 0:
+    if os.geteuid() != 0:
         yield "a service of the system: `sudo sapo service remove --system`"
     yield f"the program itself: {how_to_remove()}"

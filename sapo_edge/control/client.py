@@ -44,8 +44,6 @@ class ControlClient:
     """
 
     def __init__(self, path: Path, timeout: float = TIMEOUT) -> None:
-        if not hasattr(socket, "AF_UNIX"):
-            raise NoNodeError("this system has no Unix sockets", "use the terminal in which the node runs")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._numbers = itertools.count(1)
         self._received = b""

@@ -104,7 +104,7 @@ def check_private(directory: Path) -> None:
     """Check that only this user can enter a directory: anyone can create one in a place like /tmp."""
     with reported("look at", directory):
         status = directory.lstat()
-    if not stat.S_ISDIR(status.st_mode) or (hasattr(os, "geteuid") and status.st_uid != os.geteuid()):
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         raise StateError(f"{directory} is not a directory of this user", "remove it, or set TMPDIR to another place")
     if status.st_mode & 0o077:
         raise StateError(f"other users can enter {directory}", f"run `chmod 700 {shlex.quote(str(directory))}`")
@@ -127,5 +127,4 @@ def _fits(path: Path) -> bool:
 
 def _short_path(direct: Path) -> Path:
     name = hashlib.sha256(os.fsencode(direct)).hexdigest()[:16]
-    user = os.geteuid() if hasattr(os, "geteuid") else 0
-    return Path(tempfile.gettempdir()) / f"sapo-edge-{user}" / name / _SOCKET
+    return Path(tempfile.gettempdir()) / f"sapo-edge-{os.geteuid()}" / name / _SOCKET

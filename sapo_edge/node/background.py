@@ -12,7 +12,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -199,10 +198,8 @@ class Background:
 
 def _start_detached(command: Sequence[str], output: int) -> subprocess.Popen[bytes]:
     """Start a process outside of this terminal and process group."""
-    options: dict[str, Any] = {"start_new_session": True}
-    if sys.platform == "win32":
-        options = {"creationflags": subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP}
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=output, **options)
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=output, start_new_session=True)
 
 
 def _creation_time(pid: int) -> float:

@@ -162,8 +162,7 @@ def sync_files(directory: Path) -> dict[str, tuple[int, str]]:
     files: dict[str, tuple[int, str]] = {}
     for path in sorted(directory.rglob("*")):
         if path.is_file():
-            # Opened for writing because Windows refuses to flush a read-only handle.
-            with path.open("r+b") as file:
+            with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
                 os.fsync(file.fileno())
             files[path.relative_to(directory).as_posix()] = (path.stat().st_size, digest)

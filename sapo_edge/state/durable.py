@@ -52,8 +52,7 @@ def bytes_in(place: Path) -> int:
 
 def is_read_only(path: Path) -> bool:
     """Whether `path`, or the nearest directory above it that exists, is on a file system that is read-only now."""
-    # Windows has no `statvfs`.
-    with suppress(AttributeError, OSError):
+    with suppress(OSError):
         return bool(os.statvfs(nearest_existing(path)).f_flag & os.ST_RDONLY)
     return False
 
@@ -117,9 +116,7 @@ def check_creatable(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Flush a directory's entries to the disk; does nothing on Windows, which can't."""
-    if os.name == "nt":
-        return
+    """Flush a directory's entries to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Self
@@ -15,8 +15,6 @@ PROBE_SECONDS = 0.3
 """Time for which locking is tried again at least: `lock_holder` in another process holds the lock for a moment."""
 
 _REMEDY = "see it with `sapo status`, stop it with `sapo stop --wait`; or use --home for a second one"
-# Far behind the holder's pid, which a lock on Windows would make unreadable for others.
-_LOCKED_BYTE = 1 << 20
 
 
 class StateLock:
@@ -39,7 +37,7 @@ class StateLock:
         A StateLockedError names the other node, or part of this process, that holds it.
         """
         with reported("lock", self.path):
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             if not _lock_soon(descriptor, self.path, self._patience):
                 holder = _pid(descriptor)
@@ -71,7 +69,7 @@ def lock_holder(path: Path) -> int | None:
     with reported("look at", path):
         if not path.exists():
             return None
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        descriptor = os.open(path, os.O_RDONLY)
     try:
         return None if _try_lock(descriptor, path, shared=True) else _pid(descriptor) or 0
     finally:
@@ -104,20 +102,9 @@ def _lock_soon(descriptor: int, path: Path, patience: float) -> bool:
 
 
 def _try_lock(descriptor: int, path: Path, *, shared: bool = False) -> bool:
-    """Lock without waiting, for readers shared where that can be; False if another process has the lock."""
+    """Lock without waiting, shared for readers; False if another process has the lock."""
     try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
-            try:
-                msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-            finally:
-                os.lseek(descriptor, 0, os.SEEK_SET)
-        else:
-            import fcntl
-
-            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         return False
     except OSError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 import shlex
 from pathlib import Path
@@ -51,7 +50,7 @@ def read_private(what: str, path: Path, limit: int) -> bytes:
         mode = path.stat().st_mode
         with path.open("rb") as file:
             content = file.read(limit)
-    if os.name != "nt" and mode & 0o077:
+    if mode & 0o077:
         raise StateError(
             f"other users may read the {what} {path} (mode {mode & 0o777:04o})",
             f"run `chmod 600 {shlex.quote(str(path))}`",

@@ -87,6 +87,19 @@ entry.main()
     assert done.out == "app None False False\n" and not done.err
 
 
+def test_windows_is_refused_before_anything_is_imported_that_it_lacks(tmp_path: Path) -> None:
+    code = """
+import os, sys
+sys.modules.update(dict.fromkeys(("fcntl", "resource", "termios", "pwd", "grp")))
+from sapo_edge.cli import entry
+os.name = "nt"
+entry.main()
+"""
+    done = python("-c", code, directory=tmp_path)
+    assert (done.code, done.out) == (1, "")
+    assert done.err.startswith("sapo: ") and "`wsl --install`" in done.err and done.err.count("\n") == 1
+
+
 ROOT = Path(__file__).parents[2]
 TRAINING = {
     "accelerate", "gguf", "llama_cpp", "matplotlib", "mlx", "mlx_lm", "numpy", "peft", "reasoning_gym", "safetensors",

@@ -188,7 +188,6 @@ def measured(burner: psutil.Process, seconds: float = 0.5) -> tuple[float, float
     return percent, 100 * (sum(burner.cpu_times()[:2]) - before) / window
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="orphans keep their parent there")
 @pytest.mark.parametrize("own_child", [False, True])
 def test_the_load_of_a_real_program_is_measured_but_not_that_of_a_child(own_child: bool) -> None:
     with burning(own_child=own_child) as burner:

@@ -106,7 +106,6 @@ def test_a_record_with_values_of_other_types_is_damaged(tmp_path: Path, name: st
         read_record(tmp_path)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="named pipes")
 def test_what_is_no_file_or_has_another_size_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "endless")
     (tmp_path / "long").write_text("long")
@@ -265,7 +264,6 @@ def save_until(step: int, directory: Path) -> int:
         os._exit(1)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="SIGKILL")
 def test_a_kill_before_any_change_on_disk_leaves_a_complete_checkpoint(tmp_path: Path) -> None:
     for step in range(200):
         directory = tmp_path / str(step)

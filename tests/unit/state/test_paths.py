@@ -18,7 +18,7 @@ def test_an_argument_overrides_the_environment_and_is_absolute(monkeypatch: pyte
     assert Paths.default(Path("here")).state == tmp_path / "here" / "state"
 
 
-@pytest.mark.skipif(os.name == "nt" or os.uname().sysname == "Darwin", reason="XDG directories")
+@pytest.mark.skipif(os.uname().sysname == "Darwin", reason="XDG directories")
 def test_xdg_directories_are_respected_but_that_of_a_session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("SAPO_EDGE_HOME", raising=False)
     for variable in ("STATE", "CONFIG", "CACHE"):
@@ -31,7 +31,6 @@ def test_xdg_directories_are_respected_but_that_of_a_session(monkeypatch: pytest
     assert Paths.default().runtime == paths.runtime, "node and command agree on it in every session"
 
 
-@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
 def test_created_directories_are_private(tmp_path: Path) -> None:
     paths = Paths.default(tmp_path)
     paths.create()
@@ -59,7 +58,7 @@ def test_a_file_in_the_way_is_reported_with_a_remedy(tmp_path: Path, file: str, 
         Paths.default(tmp_path / home).create()
 
 
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_directory_without_write_permission_is_reported_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir(mode=0o500)
     with pytest.raises(StateError, match="permissions"):

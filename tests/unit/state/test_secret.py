@@ -10,7 +10,6 @@ from sapo_edge.errors import StateError
 from sapo_edge.state.secret import read_or_create_secret, read_secret, seed_from_secret
 
 
-@pytest.mark.skipif(os.name == "nt", reason="POSIX permissions")
 def test_nobody_else_may_read_the_secret(tmp_path: Path) -> None:
     path = tmp_path / "my home" / "identity"
     path.parent.mkdir()
