@@ -46,6 +46,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from sapo_edge.advantage import external_advantages, group_advantages, informative
+from sapo_edge.events import RoundFinished
 from sapo_edge.policy import (
     CallHandle,
     ExternalRule,
@@ -124,21 +125,23 @@ def sapo_round(
         seconds_update = time.perf_counter() - start - updating.paused_seconds
         context.pool.take([scored.rollout for scored in external])
 
-    return RoundResult(
-        number=number,
-        cursor=next_cursor,
-        own=tuple(own),
-        external=tuple(external),
-        shared=len(shared),
-        missing=missing,
+    event = RoundFinished(
+        round=number,
         reward_own=mean_reward(own) or 0.0,
         reward_external=mean_reward(external),
+        groups=statistics.groups,
+        informative=statistics.informative,
+        own=len(own),
+        external=len(external),
         tokens=sum(len(answer.token_ids or ()) for scored in own for answer in scored.rollout.answers),
         seconds_generate=seconds_generate,
         seconds_update=seconds_update,
-        statistics=statistics,
-        corrected=corrected,
+        statistics=statistics.as_dict(),
+        shared=len(shared),
+        corrected=len(corrected),
+        answers=sum(len(scored.rewards) for scored in own),
     )
+    return RoundResult(event, next_cursor, tuple(own), tuple(external), missing, statistics, corrected)
 
 
 def generate(
@@ -147,9 +150,8 @@ def generate(
 ) -> list[ScoredRollout]:  # fmt: skip
     """Sample L answers to each task and score them: the round's own rollouts."""
     prompts = [context.prompt_for(task.question) for task in tasks]
-    samples = context.policy.generate(
-        prompts, settings.answers, settings.max_tokens, settings.temperature, seed, handle
-    )
+    update = settings.update
+    samples = context.policy.generate(prompts, settings.answers, update.max_tokens, update.temperature, seed, handle)
     now = time.time()
     own = []
     for sequence, (task, group) in enumerate(zip(tasks, samples, strict=True), start=first_sequence):
@@ -217,14 +219,13 @@ class RoundSettings:
         own: I, own rollouts in the update; more where external ones are missing.
         external: J, external rollouts in the update.
         answers: L, answers to each question.
+        update: also the temperature of sampling, and the most tokens of an answer.
         train: False for a generator, which stops after sharing.
     """
 
     own: int
     external: int
     answers: int
-    max_tokens: int
-    temperature: float
     strategy: Strategy
     update: UpdateSettings
     train: bool = True
@@ -263,26 +264,18 @@ class RoundResult:
     """The outcome of a round.
 
     Attributes:
+        event: its figures, but for what the node received meanwhile; times are without pauses.
         cursor: position of the next round's first task.
         own: all own rollouts of the round, before any filter.
         external: the external rollouts in the update.
-        shared: number of own rollouts that were published.
         missing: external rollouts that own ones replaced.
-        reward_own, reward_external: mean rewards; `reward_external` is None without any.
-        seconds_generate, seconds_update: wall-clock time of steps 2 and 6, without pauses.
         corrected: sequence numbers of own rollouts in the update that taught a known right answer.
     """
 
-    number: int
+    event: RoundFinished
     cursor: int
     own: tuple[ScoredRollout, ...]
     external: tuple[ScoredRollout, ...]
-    shared: int
     missing: int
-    reward_own: float
-    reward_external: float | None
-    tokens: int
-    seconds_generate: float
-    seconds_update: float
     statistics: UpdateStatistics
     corrected: frozenset[int]

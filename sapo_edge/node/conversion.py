@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from sapo_edge.advantage import external_advantages, group_advantages
 from sapo_edge.config.settings import Settings
-from sapo_edge.events import RoundFinished
 from sapo_edge.policy import ExternalRule, UpdateSettings
 from sapo_edge.rollout import ScoredRollout
 from sapo_edge.sapo import RoundResult, RoundSettings
@@ -21,8 +20,6 @@ def round_settings(settings: Settings, max_tokens: int, external: int | None = N
         own=settings.own + settings.external - taken,
         external=taken,
         answers=settings.answers,
-        max_tokens=max_tokens,
-        temperature=settings.temperature,
         strategy=STRATEGIES[settings.strategy],
         update=UpdateSettings(
             learning_rate=settings.learning_rate,
@@ -33,27 +30,6 @@ def round_settings(settings: Settings, max_tokens: int, external: int | None = N
             external_rule=ExternalRule(negatives=settings.external_negatives),
         ),
         train=settings.role == "trainer",
-    )
-
-
-def round_event(result: RoundResult, received: int) -> RoundFinished:
-    """The event of a finished round; `received` counts the rollouts of other nodes since the round before."""
-    return RoundFinished(
-        round=result.number,
-        reward_own=result.reward_own,
-        reward_external=result.reward_external,
-        groups=result.statistics.groups,
-        informative=result.statistics.informative,
-        own=result.statistics.groups - len(result.external) if result.statistics.groups else len(result.own),
-        external=len(result.external),
-        tokens=result.tokens,
-        seconds_generate=result.seconds_generate,
-        seconds_update=result.seconds_update,
-        statistics=result.statistics.as_dict(),
-        shared=result.shared,
-        received=received,
-        corrected=len(result.corrected),
-        answers=sum(len(scored.rewards) for scored in result.own),
     )
 
 

@@ -17,7 +17,7 @@ from sapo_edge.control.event_words import format_share
 from sapo_edge.errors import Cancelled, CheckpointError, ConfigError, ModelError, StateError
 from sapo_edge.events import Event, Phase
 from sapo_edge.node.collapse import HOLDS, MOST_UNDONE, ROUNDS, collapsed
-from sapo_edge.node.conversion import journaled_rollouts, round_event, round_settings
+from sapo_edge.node.conversion import journaled_rollouts, round_settings
 from sapo_edge.node.draws import Draws
 from sapo_edge.node.effort import Effort
 from sapo_edge.node.evaluations import Evaluations
@@ -204,7 +204,7 @@ class Node:
         self._report_problems(result)
         self._draws.observe(result.own, result.corrected)
         self.round, self.cursor = number, result.cursor
-        event = round_event(result, received)
+        event = replace(result.event, received=received, time=time.time())
         self.recent.append(event)
         counters = self._effort.counters()
         if not self.trains:
@@ -276,18 +276,18 @@ class Node:
     def _report_problems(self, result: RoundResult) -> None:
         """Warn about a failed update and rejected or unscored rollouts; say when external ones are missing, once."""
         if result.statistics.informative and not result.statistics.steps:
-            self._warn(f"round {result.number}: the gradient was not finite, the adapter is unchanged")
+            self._warn(f"round {result.event.round}: the gradient was not finite, the adapter is unchanged")
         counts = {f"external rollouts rejected: {reason}": count for reason, count in self._external.rejected.items()}
         counts["answers scored 0 because their verifier failed"] = self.source.verifier_errors
         counts["questions left out, too long for the model with an answer"] = self._too_long
         for text, count in counts.items():
             if count != self._reported_counts.get(text, 0):
                 self._reported_counts[text] = count
-                self._warn(f"round {result.number}: {text}: {count}")
+                self._warn(f"round {result.event.round}: {text}: {count}")
         if (result.missing > 0) != self._lacks_external:
             self._lacks_external = result.missing > 0
             state = "own rollouts replace missing external ones" if result.missing else "no external rollout is missing"
-            self._inform(f"round {result.number}: {state}")
+            self._inform(f"round {result.event.round}: {state}")
 
     def _call_handle(self, phase: Phase, unit: str) -> CallHandle:
         return self.stop.call_handle(self._progress(phase, unit))

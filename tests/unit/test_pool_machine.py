@@ -247,7 +247,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     def sample(self) -> list[ScoredRollout]:
         self.model.expire(self.clock.now)
-        numbers = RoundSettings(OWN_ROLLOUTS, EXTERNAL, 8, 8, 1.0, STRATEGIES[self.strategy], UpdateSettings())
+        numbers = RoundSettings(OWN_ROLLOUTS, EXTERNAL, 8, STRATEGIES[self.strategy], UpdateSettings(max_tokens=8))
         sample = sample_external(EXTERNAL, self.context(), numbers, random.Random(self.seed))
         chosen = [scored.rollout for scored in sample]
         held = [entry.rollout for entry in self.model.held]

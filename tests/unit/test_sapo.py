@@ -32,7 +32,7 @@ class Bench:
         self.transport = FakeTransport(self.log)
         self.clock = Clock()
         self.pool = Pool("me", PoolLimits(seconds=60, author_share=1.0), self.clock)
-        self.settings = RoundSettings(own, external, 4, 16, 1.0, STRATEGIES[strategy], UpdateSettings())
+        self.settings = RoundSettings(own, external, 4, STRATEGIES[strategy], UpdateSettings(max_tokens=16))
         self.generating, self.updating = CallHandle(), CallHandle()
         self.context = RoundContext(
             self.policy, self.pool, self.transport, self.tasks, self.score, score_external, lambda scored: scored, ask,
@@ -85,15 +85,15 @@ def test_the_steps_come_in_the_papers_order_and_own_rollouts_carry_round_author_
     sampled = bench.trained[0].answers[0]
     assert (sampled.token_ids, sampled.logprobs) == (tuple(RIGHT.encode()), (-1.0,) * len(RIGHT))
     assert bench.transport.receivers == [], "a round subscribes to nothing"
-    assert (result.number, result.cursor) == (7, 43)
-    assert result.tokens == 3 * (len(RIGHT) + 3 * len(WRONG))
+    assert (result.event.round, result.cursor) == (7, 43)
+    assert result.event.tokens == 3 * (len(RIGHT) + 3 * len(WRONG))
 
 
 def test_the_update_takes_i_own_and_j_external_whole_rollouts_with_their_advantages() -> None:
     bench = Bench(own=3, external=2)
     bench.fill(*externals(5, texts=(RIGHT, RIGHT, WRONG)))
     result = bench.run()
-    assert result.reward_own == 0.25 and result.reward_external == pytest.approx(2 / 3)
+    assert result.event.reward_own == 0.25 and result.event.reward_external == pytest.approx(2 / 3)
     own = [group for group in bench.trained if is_own(group)]
     others = [group for group in bench.trained if not is_own(group)]
     assert (len(own), len(others), result.missing) == (3, 2, 0)
@@ -112,7 +112,7 @@ def test_own_rollouts_are_not_filtered_and_others_are_by_network() -> None:
     result = bench.run()
     advantages = [answer.advantage for group in bench.trained for answer in group.answers]
     assert len(bench.trained) == 3 and not any(advantages)
-    assert (result.statistics.groups, result.statistics.informative, result.reward_own) == (3, 0, 0.0)
+    assert (result.event.groups, result.event.informative, result.event.reward_own) == (3, 0, 0.0)
     bench = Bench(own=4, external=4)
     for number in range(12):
         bench.pool.add(make_rollout(f"key {number}"), "8.8.8.0/24" if number < 11 else "9.9.9.0/24")
@@ -134,7 +134,7 @@ def test_own_questions_replace_missing_external_rollouts(there: int) -> None:
     result = bench.run(cursor=10)
     assert (len(result.external), result.missing, len(result.own)) == (there, 3 - there, 5 - there)
     assert len(bench.trained) == 5 and result.cursor == 15 - there
-    assert result.reward_external == (0.5 if there else None)
+    assert result.event.reward_external == (0.5 if there else None)
 
 
 def test_only_selected_rollouts_are_shared_and_a_generator_stops_after_that() -> None:
@@ -142,7 +142,7 @@ def test_only_selected_rollouts_are_shared_and_a_generator_stops_after_that() ->
     bench.context = replace(bench.context, select=lambda own, rng: [own[2].rollout])
     result = bench.run(cursor=10)
     assert [rollout.question for rollout in bench.transport.published] == ["question 12"]
-    assert result.shared == 1 and len(bench.trained) == 4
+    assert result.event.shared == 1 and len(bench.trained) == 4
     bench = Bench(own=2, external=2)
     bench.fill(*externals(2, texts=(RIGHT, WRONG)))
     bench.settings = replace(bench.settings, train=False)
