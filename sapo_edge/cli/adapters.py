@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sapo_edge.backends.adapter.export import ExportFormat, Quantisation
+from sapo_edge.care.signals import tidying
 from sapo_edge.cli.options import Adapter, Backend, Home, Json, ManifestName, Model, Set, Threads
 from sapo_edge.cli.output import print_json
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError
 from sapo_edge.events import count_right
 from sapo_edge.library.adapters import evaluate_both, export_adapter, find_adapter, find_record, trained_on
-from sapo_edge.library.signals import tidying
 from sapo_edge.plain import narrate, printable
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
+from sapo_edge.care.signals import tidying
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import print_json
 from sapo_edge.errors import StateError
-from sapo_edge.library.signals import tidying
 from sapo_edge.plain import counted, format_time, narrate, size
 from sapo_edge.state.paths import IDENTITIES, Paths
 

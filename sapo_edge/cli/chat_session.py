@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from sapo_edge.care.signals import handling
 from sapo_edge.cli.output import SCHEMA, read_line
 from sapo_edge.errors import Cancelled, ConfigError, SapoError
 from sapo_edge.library.conversation import MAX_TEMPERATURE, Conversation, Models, Piece
-from sapo_edge.library.signals import handling
 from sapo_edge.plain import counted, did_you_mean, narrate, printable
 from sapo_edge.rollout import MAX_QUESTION_BYTES
 from sapo_edge.state.durable import write_atomically

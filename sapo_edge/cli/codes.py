@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from sapo_edge.care.signals import until_signal
 from sapo_edge.cli.output import print_json
-from sapo_edge.library.signals import until_signal
 from sapo_edge.plain import narrate, table
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sapo_edge.care.signals import ending_signals, handling
 from sapo_edge.cli.options import Home, JsonEvents
 from sapo_edge.cli.output import emit, print_json
 from sapo_edge.errors import ConfigError, StateError
-from sapo_edge.library.signals import ending_signals, handling
 from sapo_edge.plain import did_you_mean, narrate
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from sapo_edge.care.signals import until_signal
 from sapo_edge.cli.options import Home, Json
 from sapo_edge.cli.output import print_json
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError, SapoError
-from sapo_edge.library.signals import until_signal
 from sapo_edge.library.workspace import Workspace
 from sapo_edge.plain import counted, line, narrate, printable
 from sapo_edge.swarm.status import TROUBLES

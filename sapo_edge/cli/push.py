@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from sapo_edge.care.signals import tidying
 from sapo_edge.cli.options import Adapter, Home, Json, ManifestName, Model
 from sapo_edge.cli.output import ask_yes, print_json, report
 from sapo_edge.cli.runs import unset_others
@@ -17,7 +18,6 @@ from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.control.client import explained_lock
 from sapo_edge.errors import CheckpointError, ConfigError
 from sapo_edge.library.adapters import find_adapter, find_record
-from sapo_edge.library.signals import tidying
 from sapo_edge.plain import counted, narrate, printable, size, table
 from sapo_edge.state.durable import make_private_directory, reported
 

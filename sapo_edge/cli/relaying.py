@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sapo_edge.care.garbage import set_libraries_aside
+from sapo_edge.care.signals import until_signal
 from sapo_edge.cli.ending import run_to_end
 from sapo_edge.cli.output import print_json
 from sapo_edge.errors import ConfigError
 from sapo_edge.events import Event, Notice
-from sapo_edge.library.signals import until_signal
 from sapo_edge.plain import narrate
 from sapo_edge.state import logs
 from sapo_edge.state.lock import StateLock

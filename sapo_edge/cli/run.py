@@ -96,10 +96,10 @@ def _run_node(workspace: Workspace, functions: Mapping[str, Function], not_agree
 
     from sapo_edge.care.garbage import set_libraries_aside
     from sapo_edge.care.priority import lower_priority
+    from sapo_edge.care.signals import StopSignals
     from sapo_edge.care.stop import Stop
     from sapo_edge.library.narrator import Narrator
     from sapo_edge.library.session import Around, run_session
-    from sapo_edge.library.signals import StopSignals
     from sapo_edge.service.notify import ServiceManager
 
     priority = lower_priority(workspace.settings.nice)

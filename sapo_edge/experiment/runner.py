@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from sapo_edge.care.signals import ending_signals, handling
 from sapo_edge.errors import SapoError, StateError
 from sapo_edge.experiment.plan import Job, Plan
 from sapo_edge.experiment.results import ELSEWHERE, Results, SwarmRecord, exclusive
@@ -84,7 +85,8 @@ def _share(
     pool = ProcessPoolExecutor(count, context, begin_worker, begin)
     said: set[str] = set()
     try:
-        with _deaf():
+        # The workers ignore Ctrl-C from their first moment; this process handles it.
+        with handling([signal.SIGINT], signal.SIG_IGN):
             doing = {pool.submit(run_in_worker, number, job): job for number, job in enumerate(todo)}
         while doing:
             with _undisturbed():
@@ -133,31 +135,15 @@ def _record_of(future: Future[SwarmRecord], places: Iterable[Path]) -> SwarmReco
 
 
 @contextmanager
-def _deaf() -> Iterator[None]:
-    """Processes that are started meanwhile ignore Ctrl-C from their first moment; their parent handles it."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
 def _undisturbed() -> Iterator[None]:
     """Ctrl-C counts at the block's end: within `wait` it may leave a future locked, and the pool would never end.
 
     So does what ends the program as Ctrl-C does.
     """
     came: list[object] = []
-    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    before = {number: handler for number in numbers if callable(handler := signal.getsignal(number))}
-    for number in before:
-        signal.signal(number, lambda *_: came.append(None))
-    try:
+    numbers = [number for number in ending_signals() if callable(signal.getsignal(number))]
+    with handling(numbers, lambda *_: came.append(None)):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     if came:
         raise KeyboardInterrupt
 

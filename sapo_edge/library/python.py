@@ -363,7 +363,7 @@ def _judging(run: Run, workspace: Workspace) -> Iterator[Mapping[str, Function]]
 @contextmanager
 def _interruptible(stop: Stop, workspace: Workspace, interrupts: list[int]) -> Iterator[None]:
     """Let Ctrl-C end the run in order, and keep its signals. Another thread than the main one gets none."""
-    from sapo_edge.library.signals import StopSignals, handling
+    from sapo_edge.care.signals import StopSignals, handling
 
     signals = StopSignals(stop, workspace.say)
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sapo_edge.care.signals import AGAIN_SECONDS
 from sapo_edge.control.client import connect
 from sapo_edge.errors import NoNodeError
-from sapo_edge.library.signals import AGAIN_SECONDS
 from sapo_edge.state.paths import Paths
 from tests.forked import Forked, server
 

@@ -21,12 +21,12 @@ import pytest
 import trio
 
 from sapo_edge import events
+from sapo_edge.care import signals
+from sapo_edge.care.signals import StopSignals
 from sapo_edge.care.stop import Stop
 from sapo_edge.control.client import connect
 from sapo_edge.control.protocol import ControlError
-from sapo_edge.library import signals
 from sapo_edge.library.session import open_transport
-from sapo_edge.library.signals import StopSignals
 from sapo_edge.library.workspace import open_workspace
 from sapo_edge.room import Room
 from sapo_edge.state.journal import Journal
@@ -269,7 +269,7 @@ def test_a_signal_that_is_ignored_at_the_start_stays_so(
 
 
 def test_a_process_knows_whether_a_terminal_controls_it() -> None:
-    code = "import sys; from sapo_edge.library.signals import _has_terminal; sys.exit(_has_terminal())"
+    code = "import sys; from sapo_edge.care.signals import _has_terminal; sys.exit(_has_terminal())"
     command = [sys.executable, "-c", code]
     assert subprocess.run(command, timeout=60, check=False, start_new_session=True).returncode == 0
     assert os.waitstatus_to_exitcode(pty.spawn(command, lambda _: b"", lambda _: b"")) == 1

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from sapo_edge.care.signals import handling
 from sapo_edge.cli import uninstall
 from sapo_edge.cli.backup import backup, restore
-from sapo_edge.library.signals import handling
 from sapo_edge.service import systemd
 from sapo_edge.state import archive
 from sapo_edge.state.durable import bytes_in

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sapo_edge.care.signals import ending_event
 from sapo_edge.cli.options import Backend, Home, Model, Set, Threads
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import ConfigError, SapoError
-from sapo_edge.library.signals import ending_event
 from sapo_edge.plain import narrate, printable
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sapo_edge.care.signals import ending_event
 from sapo_edge.children import python_command
 from sapo_edge.cli.options import Home
 from sapo_edge.errors import SapoError
-from sapo_edge.library.signals import ending_event
 from sapo_edge.plain import narrate, printable
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 

@@ -22,6 +22,7 @@ import pytest
 
 from sapo_edge.backends.backend import OpenOptions
 from sapo_edge.backends.choose import detect
+from sapo_edge.care.signals import handling
 from sapo_edge.errors import ConfigError, ModelError, SapoError, StateError
 from sapo_edge.experiment import runner
 from sapo_edge.experiment.plan import Job, Learning, Plan, Setting
@@ -29,7 +30,6 @@ from sapo_edge.experiment.results import FILE, Results, exclusive, read_records
 from sapo_edge.experiment.runner import Step, begin_worker, run_job, run_jobs
 from sapo_edge.experiment.scene import Scene, model_path
 from sapo_edge.experiment.swarm import QuestionSet, saved_rounds
-from sapo_edge.library.signals import handling
 from tests.fakes import SavedPolicy, find_the_disk_full
 from tests.forked import fork_workers
 from tests.unit.experiment.small import HALF, LOST, RESUMABLE, SETS, SETTING, SOURCE, record_of, shelves, text

@@ -18,10 +18,10 @@ from sapo_edge.backends.adapter import merged
 from sapo_edge.backends.adapter.export import ExportFormat
 from sapo_edge.backends.adapter.files import adapter_shapes, write_state
 from sapo_edge.backends.model.source import open_source, shape_of
+from sapo_edge.care.signals import handling
 from sapo_edge.cli.adapters import export
 from sapo_edge.errors import StateError
 from sapo_edge.library.adapters import export_adapter, open_conversation
-from sapo_edge.library.signals import handling
 from sapo_edge.library.workspace import Workspace, open_workspace
 from sapo_edge.policy import LoraSettings
 from sapo_edge.state.checkpoint import Checkpoint

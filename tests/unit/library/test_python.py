@@ -19,11 +19,11 @@ from unittest.mock import Mock, create_autospec
 import pytest
 
 import sapo_edge as sapo
+from sapo_edge.care.signals import handling
 from sapo_edge.cli.swarm import create
 from sapo_edge.events import Paused
 from sapo_edge.library import adapters
 from sapo_edge.library.python import Tasks
-from sapo_edge.library.signals import handling
 from sapo_edge.library.workspace import Workspace
 from sapo_edge.state.checkpoint import Checkpoint
 from sapo_edge.state.checkpoints import Checkpoints

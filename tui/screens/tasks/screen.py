@@ -7,8 +7,7 @@ import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +21,7 @@ from textual.events import ScreenResume
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from sapo_edge.care.signals import handling
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.history import History
@@ -37,24 +37,13 @@ HAS_RUN = (
     "The run that goes on trains on other tasks. A new run beside it begins with the untrained model; the old one "
     "stays, and Results (8, then R) returns to it. A running node finishes its round and stops first."
 )
+KEYS = [getattr(signal, name) for name in ("SIGINT", "SIGQUIT") if hasattr(signal, name)]
+"""Signals of keys that many editors give a meaning; the terminal sends them to this process, too."""
 BUSY = "What you chose before is still under way: wait for it."
 ALONE = (
     "This machine is in the swarm {swarm}, which trains on other questions. The node works alone from then on. You "
     "stay a member: the setting network (7) lets it take part again."
 )
-
-
-@contextmanager
-def _signals_for_the_editor() -> Iterator[None]:
-    """Survive keys like Ctrl-C, which the terminal also sends to this process; many editors give them a meaning."""
-    names = [name for name in ("SIGINT", "SIGQUIT") if hasattr(signal, name)]
-    # A handler, not SIG_IGN: the editor would inherit that.
-    before = {name: signal.signal(getattr(signal, name), lambda _number, _frame: None) for name in names}
-    try:
-        yield
-    finally:
-        for name, handler in before.items():
-            signal.signal(getattr(signal, name), handler)
 
 
 class TasksView(View):
@@ -160,7 +149,8 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
             self._edit_here()
             return
         try:
-            with self.app.suspend(), _signals_for_the_editor():
+            # A handler, not SIG_IGN: the editor would inherit that.
+            with self.app.suspend(), handling(KEYS, lambda _number, _frame: None):
                 subprocess.run([*shlex.split(editor), self._questions], check=False)
         except SuspendNotSupported:
             self.query_one(JobLine).say(f"edit this file in another window: {printable(self._questions)}")

@@ -76,7 +76,9 @@ def ending_event() -> asyncio.Event:
 
 
 @contextlib.contextmanager
-def handling(numbers: Iterable[signal.Signals], handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+def handling(
+    numbers: Iterable[signal.Signals], handler: Callable[[int, FrameType | None], object] | signal.Handlers
+) -> Iterator[None]:
     """Handle some signals so until the block ends."""
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
