@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from importlib import resources
 from itertools import islice
 from pathlib import Path
@@ -24,9 +24,9 @@ from sapo_edge.library.workspace import Workspace
 from sapo_edge.plain import counted, narrate, printable
 
 if TYPE_CHECKING:
-    from sapo_edge.policy import Prompt, Sample
+    from sapo_edge.backends.model.vocabularies import Vocabulary
+    from sapo_edge.policy import Sample
     from sapo_edge.rollout import Task
-    from sapo_edge.tasks.review import Room
 
 FILES = ("manifest.toml", "tasks.jsonl")
 """What `sapo tasks new` writes."""
@@ -80,7 +80,7 @@ def check(
 ) -> None:
     """Check a manifest and its questions: mistakes with their lines, and what may be wrong."""
     from sapo_edge.state.paths import Paths
-    from sapo_edge.tasks.review import read_own, remarks
+    from sapo_edge.tasks.review import Room, read_own, remarks
     from sapo_edge.tasks.source import TaskSource
 
     file = _in_directory(file)
@@ -90,8 +90,13 @@ def check(
         raise _with_all_mistakes(error, file, as_json=json) from error
     workspace = open_workspace(home, {"manifest": str(file), "model": model})
     try:
-        with closing(_Prompts(workspace)) as prompts:
-            room: Room | None = prompts.room(workspace.own_max_tokens or manifest.max_tokens)
+        with _tokenizer(workspace) as (vocabulary, context):
+            room: Room | None = Room(
+                lambda prompt: len(vocabulary.encode_prompt(prompt)),
+                lambda text: len(vocabulary.tokenize(text, special=False)),
+                context,
+                workspace.own_max_tokens or manifest.max_tokens,
+            )
             found = list(islice(remarks(manifest, placed, room), MAX_REMARKS))
     except ModelError as error:
         room, found = None, list(islice(remarks(manifest, placed, None), MAX_REMARKS))
@@ -103,12 +108,12 @@ def check(
             {"name": name, "train": len(split.train), "validation": len(split.validation), "test": len(split.test)}
             for name, split in splits.items()
         ]
-        warnings = [{"where": remark.where, "text": remark.text} for remark in found]
+        warnings = [{"where": where, "text": text} for where, text in found]
         record = {"manifest": manifest.name, "digest": manifest.digest, "bytes": len(manifest.to_bytes())}
         lengths = {"examples": len(manifest.examples), "lengths": room is not None}
         print_json({**record, **lengths, "tasks": tasks, "warnings": warnings})
         return
-    _print_first([f"{remark.where}: {remark.text}" for remark in found])
+    _print_first([f"{where}: {text}" for where, text in found])
     for name, split in splits.items():
         held_out = f"{len(split.validation)} for validation, {len(split.test)} for the test"
         print(f"{name}: {counted(len(split.train), 'question')} to train on, {held_out}")
@@ -145,8 +150,8 @@ def preview(
         # A pass over own questions asks each once.
         count = min(questions, own) if own and all(entry.questions for entry in manifest.tasks) else questions
         tasks, _ = source.training_tasks(PREVIEW_SEED, 0, count)
-        with closing(_Prompts(workspace)) as prompts:
-            shown = prompts.text(manifest.prompt_for(tasks[0].question))
+        with _tokenizer(workspace) as (vocabulary, _):
+            shown = vocabulary.prompt_text(manifest.prompt_for(tasks[0].question))
         if not json:
             print("the prompt of the first question, as the model gets it:\n")
             print(printable(shown, lines=True), flush=True)
@@ -234,34 +239,17 @@ def _print_first(lines: Sequence[str]) -> None:
         print(f"and {len(lines) - SHOWN} more")
 
 
-class _Prompts:
-    """The tokenizer and chat template of a model, without its weights; a ModelError if it can't be used."""
+@contextmanager
+def _tokenizer(workspace: Workspace) -> Iterator[tuple[Vocabulary, int]]:
+    """A model's tokenizer and chat template, without its weights, and its context; a ModelError if it can't be used."""
+    from sapo_edge.backends.model.find import find_model
+    from sapo_edge.backends.model.source import open_source, shape_of
+    from sapo_edge.backends.model.vocabularies import open_vocabulary
 
-    def __init__(self, workspace: Workspace) -> None:
-        from sapo_edge.backends.model.find import find_model
-        from sapo_edge.backends.model.source import open_source, shape_of
-        from sapo_edge.backends.model.vocabularies import open_vocabulary
-
-        source = open_source(find_model(workspace.settings.model, download=False), mlx=True)
-        self._context = shape_of(source).context
-        self._vocabulary = open_vocabulary(source, thinking=workspace.settings.thinking == "on")
-
-    def room(self, max_tokens: int) -> Room:
-        from sapo_edge.tasks.review import Room
-
-        return Room(
-            lambda prompt: len(self._vocabulary.encode_prompt(prompt)),
-            lambda text: len(self._vocabulary.tokenize(text, special=False)),
-            self._context,
-            max_tokens,
-        )
-
-    def text(self, prompt: Prompt) -> str:
-        """A prompt as the model gets it, control tokens as their names."""
-        return self._vocabulary.prompt_text(prompt)
-
-    def close(self) -> None:
-        self._vocabulary.close()
+    source = open_source(find_model(workspace.settings.model, download=False), mlx=True)
+    context = shape_of(source).context
+    with closing(open_vocabulary(source, thinking=workspace.settings.thinking == "on")) as vocabulary:
+        yield vocabulary, context
 
 
 def _answers(workspace: Workspace, tasks: tuple[Task, ...], answers: int) -> list[list[Sample]]:

@@ -39,14 +39,6 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
-    """What may be wrong with a question, and where it stands."""
-
-    where: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Room:
     """The most tokens of a prompt and its answer that a model takes, and of an answer with its end."""
 
@@ -81,8 +73,8 @@ def find_mistakes(path: Path) -> list[ManifestError]:
     return mistakes[:MAX_MISTAKES]
 
 
-def remarks(manifest: Manifest, questions: Iterable[Placed], room: Room | None) -> Iterator[Remark]:
-    """What may be wrong, question by question; lengths only where the model has a room."""
+def remarks(manifest: Manifest, questions: Iterable[Placed], room: Room | None) -> Iterator[tuple[str, str]]:
+    """Where a question stands, and what may be wrong with it; lengths only where the model has a room."""
     # Digests and places, not texts: there may be 200,000 questions.
     first: dict[bytes, str] = {}
     others = 0 if room is None else room.prompt_tokens(manifest.prompt_for(""))
@@ -90,14 +82,14 @@ def remarks(manifest: Manifest, questions: Iterable[Placed], room: Room | None) 
         question, where = placed.question, placed.where
         earlier = first.setdefault(hashlib.sha256(folded(question.question).encode()).digest(), where)
         if earlier != where:
-            yield Remark(where, f"the same question as in {earlier}")
+            yield where, f"the same question as in {earlier}"
         reading = question.check.reading if placed.reading == FIT else placed.reading
         answers = read(reading, f"{OPEN_TAG}{question.answer}{CLOSE_TAG}")
         # Only the function can say what its answers are worth.
         if not isinstance(question.check, Code) and all(question.score(answer) < 1 for answer in answers):
-            yield Remark(where, "its own answer is wrong by its check and reading: no model can be right")
+            yield where, "its own answer is wrong by its check and reading: no model can be right"
         if room is not None:
-            yield from (Remark(where, text) for text in _lengths(manifest, placed, room, others))
+            yield from ((where, text) for text in _lengths(manifest, placed, room, others))
 
 
 def _placed_in(path: Path, reading: str = FIT) -> Iterator[Placed]:

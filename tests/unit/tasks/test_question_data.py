@@ -157,7 +157,7 @@ def test_doubts_follow_the_reading_and_count_questions_as_the_manifest_does(
     task = f'[[tasks]]\nname = "own"\nexamples = 1\nquestions = [{tables}]\n'
     (tmp_path / "manifest.toml").write_text(f'name = "own"\nreading = "{reading}"\n{task}')
     manifest, placed = read_own(tmp_path / "manifest.toml", tmp_path / "store")
-    found = [remark.where for remark in remarks(manifest, placed, None)]
+    found = [where for where, _ in remarks(manifest, placed, None)]
     assert found == [f"task own, question {number}" for number in doubted]
 
 
@@ -165,8 +165,8 @@ def test_tags_lengthen_an_answer_where_it_is_read_in_them() -> None:
     question = OwnQuestion("Say so.", "so it is")
     manifest, room = Manifest("own", (TaskEntry("mine", questions=(question,)),)), Room(len, len, 99, 8)
     assert not list(remarks(manifest, [Placed("here", question, "fit")], room))
-    (remark,) = remarks(manifest, [Placed("here", question, "tags")], room)
-    assert remark.text == "its answer has 25 tokens with its tags, more than max_tokens, 8"
+    ((_, remark),) = remarks(manifest, [Placed("here", question, "tags")], room)
+    assert remark == "its answer has 25 tokens with its tags, more than max_tokens, 8"
 
 
 def test_a_damaged_file_is_never_mixed_with_another(tmp_path: Path) -> None:
