@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from sapo_edge.events import FORMED, OTHERWISE, WRONG, count_right
+from sapo_edge.events import FORMED, WRONG, count_right
 from sapo_edge.tasks.texts import MAX_TEXT_BYTES
 
 if TYPE_CHECKING:
     from sapo_edge.policy import CallHandle, Policy, Prompt
     from sapo_edge.rollout import Task
-    from sapo_edge.tasks.source import Judgement, TaskSource
+    from sapo_edge.tasks.source import TaskSource
 
 SHOWN = 8
 """Worked examples in the second way to ask a base model, those of the manifest included."""
@@ -162,7 +162,7 @@ def evaluate(
     policy: Policy,
     tasks: Sequence[Task],
     prompt_for: Callable[[str], Prompt],
-    judge: Callable[[Task, str], Judgement],
+    judge: Callable[[Task, str], str],
     max_tokens: int,
     handle: CallHandle | None = None,
     *,
@@ -176,9 +176,6 @@ def evaluate(
     )
     texts, marks = [""] * len(tasks), [WRONG] * len(tasks)
     for index, (sample,) in zip(asked, groups, strict=True):
-        judgement = judge(tasks[index], sample.text)
-        texts[index] = sample.text
-        if judgement.right:
-            marks[index] = FORMED if judgement.formed else OTHERWISE
+        texts[index], marks[index] = sample.text, judge(tasks[index], sample.text)
     entries = tuple(task.ref.entry for task in tasks)
     return Evaluation("".join(marks), tuple(texts), entries, len(tasks) - len(asked))

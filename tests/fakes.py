@@ -15,6 +15,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from sapo_edge import events
 from sapo_edge.errors import CheckpointError
 from sapo_edge.events import Event, RoundFinished, to_json
 from sapo_edge.policy import (
@@ -29,7 +30,7 @@ from sapo_edge.policy import (
     UpdateStatistics,
 )
 from sapo_edge.rollout import Answer, Rollout, Task, TaskRef
-from sapo_edge.tasks.source import Judgement, TaskSource
+from sapo_edge.tasks.source import TaskSource
 from sapo_edge.transport import Receiver
 
 RIGHT = "right"
@@ -200,9 +201,8 @@ class LengthScored(TaskSource):
     def score(self, task: Task, text: str) -> float:
         return length_score(task, text)
 
-    def judge(self, task: Task, text: str) -> Judgement:
-        right = length_score(task, text) == 1.0
-        return Judgement(right, right)
+    def judge(self, task: Task, text: str) -> str:
+        return events.FORMED if length_score(task, text) == 1.0 else events.WRONG
 
 
 def drawn_held_out(source: TaskSource) -> Task:

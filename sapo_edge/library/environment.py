@@ -19,6 +19,7 @@ from functools import lru_cache
 import verifiers.v1 as vf
 
 from sapo_edge.errors import ConfigError
+from sapo_edge.events import WRONG
 from sapo_edge.rollout import Task
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.skills import Part
@@ -62,7 +63,7 @@ class SapoTask(vf.Task[SapoData]):
     async def right(self, trace: vf.Trace) -> float:
         """1 if the answer is right by its content, in whatever form."""
         source, task = self._judged()
-        return float(source.judge(task, trace.last_reply).right)
+        return float(source.judge(task, trace.last_reply) != WRONG)
 
     def _judged(self) -> tuple[TaskSource, Task]:
         data = self.data

@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from sapo_edge.events import count_right
+from sapo_edge.events import WRONG, count_right
 from sapo_edge.policy import CallHandle, Policy, Prompt, TrainingAnswer, TrainingGroup, UpdateSettings
 from sapo_edge.rollout import ScoredRollout, Task
 from sapo_edge.tasks.source import TaskSource, derive_seed
@@ -277,7 +277,7 @@ class HeadStart:
     def _first_right(self, scored: ScoredRollout) -> TrainingGroup | None:
         rollout, task = scored.rollout, self._source.regenerate(scored.rollout.ref)
         for answer, reward in zip(rollout.answers, scored.rewards, strict=True):
-            if reward and self._source.judge(task, answer.text).right:
+            if reward and self._source.judge(task, answer.text) != WRONG:
                 right = TrainingAnswer(answer.text, answer.ended, 1.0, answer.token_ids)
                 return TrainingGroup(self._source.manifest.prompt_for(rollout.question), (right,), external=True)
         return None

@@ -13,12 +13,12 @@ import itertools
 import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import msgpack
 
 from sapo_edge.errors import ManifestError, SapoError, UnknownTaskError
+from sapo_edge.events import FORMED, OTHERWISE, WRONG
 from sapo_edge.rollout import Task, TaskRef
 from sapo_edge.tasks.checks import Code
 from sapo_edge.tasks.held_out import SAMPLES, Split, choose_held_out
@@ -52,19 +52,6 @@ def derive_seed(purpose: str, *parts: str | int | bytes) -> int:
     """A seed from 0 to 2**63 - 1: the first 63 bits of the SHA-256 of the msgpack list of purpose and parts."""
     digest = hashlib.sha256(msgpack.packb([f"sapo-edge {purpose}", *parts])).digest()
     return int.from_bytes(digest[:8], "big") >> 1
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """What a completion is worth.
-
-    Attributes:
-        right: whether its content is right, in whatever form.
-        formed: whether it is right in the form that the manifest asks for: in tags, or the bare answer.
-    """
-
-    right: bool
-    formed: bool
 
 
 class TaskSource:
@@ -204,16 +191,19 @@ class TaskSource:
         is_formed = entry.reading == TAGS or not entry.form or is_bare(text, answer)
         return reward if is_formed else reward * (1.0 - entry.form)
 
-    def judge(self, task: Task, text: str) -> Judgement:
-        """Whether a completion is right, in any form and in the one that the manifest asks for."""
+    def judge(self, task: Task, text: str) -> str:
+        """The mark of a completion: `FORMED` if it is right in tags, or bare, as the manifest asks; else by content."""
         entry, question = self._entry(task), self._generated(task)
         if (called := self._call(question, task, text)) is not None:
-            return Judgement(called == 1.0, called == 1.0)
+            return FORMED if called == 1.0 else WRONG
         score, answer = self._best(entry, question, _answers(_reading(entry, question), task, text))
         if entry.reading == TAGS:
-            formed = self._best(entry, question, read(TAGS, text))[0] == 1.0
-            return Judgement(formed or score == 1.0, formed)
-        return Judgement(score == 1.0, score == 1.0 and is_bare(text, answer))
+            is_formed = self._best(entry, question, read(TAGS, text))[0] == 1.0
+        else:
+            is_formed = score == 1.0 and is_bare(text, answer)
+        if is_formed:
+            return FORMED
+        return OTHERWISE if score == 1.0 else WRONG
 
     def right_answer(self, task: Task) -> str | None:
         """The right answer as a model shall write it; None where none is known."""

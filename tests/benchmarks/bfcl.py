@@ -17,13 +17,14 @@ from typing import Any
 
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.evaluate import Evaluation, evaluate, evaluate_base, paired_gain
+from sapo_edge.events import FORMED, OTHERWISE, WRONG
 from sapo_edge.library.adapters import find_adapter
 from sapo_edge.rollout import Task, TaskRef
 from sapo_edge.tasks.checks import Calls
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tasks.readings import is_bare, read
 from sapo_edge.tasks.skills.tools import ask, describe
-from sapo_edge.tasks.source import Judgement, TaskSource
+from sapo_edge.tasks.source import TaskSource
 
 TOKENS = 128
 """Longest answer: some calls are longer than those of the skill."""
@@ -34,10 +35,10 @@ TYPES = {"string": "string", "integer": "integer", "float": "number", "boolean":
 class Cases(TaskSource):
     """The prompt and the worked examples of the skill, with the cases' own possible answers."""
 
-    def judge(self, task: Task, text: str) -> Judgement:
+    def judge(self, task: Task, text: str) -> str:
         """Whether a completion is one of the possible calls."""
         right = [answer for answer in read("json", text) if is_possible(task.generated, answer)]
-        return Judgement(bool(right), bool(right) and is_bare(text, right[0]))
+        return WRONG if not right else FORMED if is_bare(text, right[0]) else OTHERWISE
 
 
 def is_possible(possible: Mapping[str, Mapping[str, list[Any]]], answer: str) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.model.find import find_model
 from sapo_edge.evaluate import SHOWN, evaluate
+from sapo_edge.events import WRONG
 from sapo_edge.policy import Policy
 from sapo_edge.rollout import Task
 from sapo_edge.tasks.manifest import Manifest, load_manifest
@@ -46,7 +47,7 @@ def main() -> None:
 
         def tell(who: str, texts: Sequence[str], source: TaskSource = source, tasks: Sequence[Task] = tasks,
                  partial: TaskSource | None = partial, name: str = name) -> None:  # fmt: skip
-            right = sum(source.judge(task, text).right for task, text in zip(tasks, texts, strict=True))
+            right = sum(source.judge(task, text) != WRONG for task, text in zip(tasks, texts, strict=True))
             fields = "" if partial is None else f"{_mean(partial.score, tasks, texts):.2f}"
             print(f"| {name} | {who} | {right / len(tasks):.2f} | {fields} |", flush=True)
 

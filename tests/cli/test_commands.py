@@ -22,6 +22,7 @@ from sapo_edge.config.settings import SETTINGS
 from sapo_edge.doctor.bench import Benchmark, measure
 from sapo_edge.errors import BackendError
 from sapo_edge.evaluate import Gain
+from sapo_edge.events import WRONG
 from sapo_edge.library.workspace import Workspace
 from sapo_edge.policy import Prompt
 from sapo_edge.state.checkpoints import Checkpoints
@@ -281,10 +282,10 @@ def test_each_general_question_knows_its_answer_and_what_is_none() -> None:
     assert len({task.question for task in TASKS}) == len(TASKS) == 60
     answers = ["", "I don't know.", "?", '{"intent": "HassTurnOn"}', "66"]
     for task in TASKS:
-        assert SOURCE.judge(task, task.ground_truth).right, task.question
+        assert SOURCE.judge(task, task.ground_truth) != WRONG, task.question
         if task.ref.entry in ("facts", "sums", "words"):
-            assert SOURCE.judge(task, f"It is {task.ground_truth}, I think.").right, "read leniently"
-        assert not any(SOURCE.judge(task, text).right for text in answers), task.question
+            assert SOURCE.judge(task, f"It is {task.ground_truth}, I think.") != WRONG, "read leniently"
+        assert all(SOURCE.judge(task, text) == WRONG for text in answers), task.question
 
 
 @pytest.fixture

@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sapo_edge import events
 from sapo_edge.errors import Cancelled
 from sapo_edge.evaluate import Evaluation, Gain, evaluate, evaluate_base, paired_gain, wilson_interval
 from sapo_edge.policy import CallHandle, Prompt
 from sapo_edge.rollout import Task, TaskRef
 from sapo_edge.tasks.manifest import Manifest, TaskEntry
-from sapo_edge.tasks.source import Judgement, TaskSource
+from sapo_edge.tasks.source import TaskSource
 from tests.fakes import RIGHT, WRONG, FakePolicy, ask
 
-YES, NO = Judgement(True, True), Judgement(False, False)
+YES, NO = events.FORMED, events.WRONG
 
 
 @pytest.mark.parametrize(("right", "questions", "low", "high"), [

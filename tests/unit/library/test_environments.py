@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.errors import ConfigError, DataError, StateError
+from sapo_edge.events import WRONG
 from sapo_edge.library import environments
 from sapo_edge.library.environments import Environment, Environments, agreed_code, code_of, record_code
 from sapo_edge.tasks.manifest import Manifest
@@ -138,7 +139,7 @@ def test_a_manifest_is_judged_by_what_its_owner_has_agreed_to_and_nothing_else(t
     record_code(file, "words", "terminal")
     source = TaskSource(manifest, judges)
     task = source.held_out("test", 1)[0]
-    assert (source.score(task, "right"), source.judge(task, "wrong").right) == (1.0, False)
+    assert (source.score(task, "right"), source.judge(task, "wrong")) == (1.0, WRONG)
     assert source.right_answer(task) == "right"
     with pytest.raises(DataError, match="failed on an answer"):
         source.score(task, "fail")

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from sapo_edge.errors import ManifestError
+from sapo_edge.events import WRONG
 from sapo_edge.swarm.joining.invite import Swarm
 from sapo_edge.tasks.manifest import Manifest
 from sapo_edge.tasks.question_data import write_questions
@@ -44,7 +45,7 @@ def test_a_function_sees_question_expected_answer_and_the_whole_completion() -> 
     # One is right, and less is a reward alone.
     for given, right in ((True, True), (1, True), (0.99, False), (False, False)):
         source = judged_by(Mock(return_value=given))
-        assert source.judge(task, "x").right is right and source.score(task, "x") == float(given)
+        assert (source.judge(task, "x") != WRONG) is right and source.score(task, "x") == float(given)
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sapo_edge.events import FORMED, OTHERWISE, WRONG
 from sapo_edge.tasks.checks import Check, Choice, Exact, Number, Set
 from sapo_edge.tasks.manifest import Manifest, TaskEntry, load_manifest
 from sapo_edge.tasks.questions import OwnQuestion
 from sapo_edge.tasks.readings import FIT, MAX_ANSWER_CHARACTERS, READINGS, read
-from sapo_edge.tasks.source import Judgement, TaskSource
+from sapo_edge.tasks.source import TaskSource
 from tests.defences.defence import fails_without
-
-RIGHT, OTHERWISE, WRONG = Judgement(True, True), Judgement(True, False), Judgement(False, False)
 
 
 @fails_without("tasks/readings.py", "_tail(said) if", "_tail(completion) if")
@@ -116,7 +115,7 @@ def test_each_question_is_read_as_fits_its_check() -> None:
     source = TaskSource(Manifest("own", (TaskEntry("mine", questions=questions, reading=FIT),)))
     tasks = {task.question: task for task in source.training_tasks(1, 0, 3)[0]}
     assert source.judge(tasks["2 + 2?"], "2 and 2 make 4.") == OTHERWISE
-    assert source.judge(tasks["2 + 2?"], "4") == RIGHT
+    assert source.judge(tasks["2 + 2?"], "4") == FORMED
     assert source.judge(tasks["Capital of France?"], "It is **Paris**.") == OTHERWISE
     assert source.judge(tasks["Capital of France?"], "Paris or Rome") == WRONG
     assert source.judge(tasks["Which? A or B"], "The answer is (b).") == OTHERWISE
@@ -200,7 +199,7 @@ def test_no_text_gives_two_answers(words: list[str]) -> None:
 def judged(question: OwnQuestion, text: str) -> bool:
     source = TaskSource(Manifest("own", (TaskEntry("mine", questions=(question,), reading=FIT),)))
     (task,) = source.own_tasks()
-    return source.judge(task, text).right
+    return source.judge(task, text) != WRONG
 
 
 def test_rewards_of_tags_are_those_of_the_paper_and_content_is_counted_beside_them() -> None:
@@ -210,7 +209,7 @@ def test_rewards_of_tags_are_those_of_the_paper_and_content_is_counted_beside_th
     assert source.score(task, f"<answer>{right}</answer>") == 1.0
     assert source.score(task, f"It is {right}") == 0.0
     assert source.judge(task, f"It is {right}") == OTHERWISE
-    assert source.judge(task, f"<answer>{right}</answer>") == RIGHT
+    assert source.judge(task, f"<answer>{right}</answer>") == FORMED
     assert source.judge(task, f"<answer>{right}0</answer> no, {right}") == WRONG, "what stands in tags was said"
     entry = TaskEntry("sums", "chain_sum", {"max_terms": 2}, reading="number", form=0.25)
     source = TaskSource(Manifest("form", (entry,)))
@@ -227,7 +226,7 @@ def test_a_number_alone_is_bare_however_it_is_written(answer: str) -> None:
     own = OwnQuestion("10 * 100?", answer, Number(), "train")
     source = TaskSource(Manifest("form", (TaskEntry("mine", questions=(own,), reading="fit", form=0.25),)))
     (task,), _ = source.training_tasks(3, 0, 1)
-    assert source.right_answer(task) == answer and source.judge(task, answer) == RIGHT
+    assert source.right_answer(task) == answer and source.judge(task, answer) == FORMED
     assert [source.score(task, text) for text in ("1000", "10 * 100 = 1000", "10 1000")] == [1.0, 0.75, 0.75]
 
 

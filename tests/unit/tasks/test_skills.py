@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sapo_edge.errors import UnknownTaskError
+from sapo_edge.events import WRONG
 from sapo_edge.rollout import TaskRef
 from sapo_edge.tasks.library import generator_version
 from sapo_edge.tasks.manifest import Manifest, load_manifest
@@ -68,8 +69,8 @@ def test_every_answer_is_right_for_its_own_request_alone(source: TaskSource) -> 
     for task, other in pairwise([*source.training_tasks(3, 0, 200)[0], *held_out]):
         for answer in (task.ground_truth, json.dumps(reordered(json.loads(task.ground_truth)), indent=1)):
             assert source.score(task, f"<answer>{answer}</answer>") == 1.0
-            assert source.judge(task, f"Sure: {answer}").right
-        assert source.judge(task, other.ground_truth).right == (task.ground_truth == other.ground_truth)
+            assert source.judge(task, f"Sure: {answer}") != WRONG
+        assert (source.judge(task, other.ground_truth) != WRONG) == (task.ground_truth == other.ground_truth)
         assert source.score(task, task.question) == 0.0
     assert source.verifier_errors == 0
 
