@@ -22,6 +22,8 @@ WRONG, FORMED, OTHERWISE = "0", "1", "2"
 """Marks of an answer: wrong, right in the form that the manifest asks for, right in another form."""
 Phase = Literal["load", "head_start", "generate", "update", "evaluate"]
 Level = Literal["info", "warning", "error"]
+EVENTS: dict[str, type[Event]] = {}
+"""Every kind of event by its name in JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,10 @@ class Event:
 
     event: ClassVar[str]
     time: float = field(default_factory=time.time)
+
+    def __init_subclass__(cls) -> None:
+        # A dataclass with slots is made twice; the second class, which the module keeps, replaces the first.
+        EVENTS[cls.event] = cls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,25 +228,6 @@ class NodeStopped(Event):
     rounds: int
     adapter: str | None = None
     done: bool = False
-
-
-EVENTS: Mapping[str, type[Event]] = {
-    kind.event: kind
-    for kind in (
-        NodeStarted,
-        Progress,
-        RoundFinished,
-        HeldOut,
-        Comparison,
-        HeadStart,
-        CheckpointSaved,
-        RolledBack,
-        Notice,
-        Paused,
-        NodeStopped,
-    )
-}
-"""Every kind of event by its name in JSON."""
 
 
 def count_right(marks: str) -> int:
