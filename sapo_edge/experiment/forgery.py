@@ -42,14 +42,13 @@ class Public:
         """Whether an answer earns 1 from readers who cut it before they score it."""
         return self.fits(text) and self.source.score(task, cut_at_first_close(text)) == 1.0
 
-    def answered(self, task: Task) -> Question | None:
-        """A task with its right answer; None if its ground truth is no answer, as where the verifier needs none."""
-        return Question(task, task.ground_truth) if self.earns(task, wrapped(task.ground_truth)) else None
+    def knows(self, task: Task) -> bool:
+        """Whether a task's ground truth is a right answer; it is none where the verifier needs none."""
+        return self.earns(task, wrapped(task.ground_truth))
 
-    def all_answered(self, count: int) -> list[Question]:
+    def all_known(self, count: int) -> list[Task]:
         """Of the first tasks of the sequence that every attacker looks at, those that can be answered."""
-        tasks, _ = self.source.training_tasks(0, 0, count)
-        return [question for task in tasks if (question := self.answered(task)) is not None]
+        return list(filter(self.knows, self.source.training_tasks(0, 0, count)[0]))
 
     def led_by(self, material: str, body: str) -> str:
         """`body` behind the longest beginning of `material` with which it still fits."""
@@ -64,28 +63,19 @@ class Public:
         return material[: max(characters, 0)] + body
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A task that an attacker answers, with an answer that earns 1; `copied`: the text of somebody's answer to it."""
-
-    task: Task
-    right: str
-    copied: str = ""
-
-
-def wrong_answers(public: Public, question: Question, rng: random.Random) -> Iterator[str]:
+def wrong_answers(public: Public, task: Task, rng: random.Random) -> Iterator[str]:
     """Endless wrong answers that look like the right one; they repeat where few are known."""
-    right = question.right
+    right = task.ground_truth
     is_integer = right.isascii() and right.removeprefix("-").isdecimal() and len(right) < 19
     candidates = _integers(int(right), rng) if is_integer else _texts(right, rng)
     texts = dict.fromkeys(islice(candidates, _CANDIDATES))
-    wrong = [text for text in texts if public.source.score(question.task, wrapped(text)) < 1.0]
+    wrong = [text for text in texts if public.source.score(task, wrapped(text)) < 1.0]
     return cycle(wrong or ["?"])
 
 
 def commonest_answer(public: Public) -> str:
     """The most frequent right answer to the manifest's tasks, the same for every attacker."""
-    counts = Counter(question.right for question in public.all_answered(_SAMPLE))
+    counts = Counter(task.ground_truth for task in public.all_known(_SAMPLE))
     return min(counts, key=lambda right: (-counts[right], right))
 
 

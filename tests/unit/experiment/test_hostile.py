@@ -227,8 +227,7 @@ def test_without_room_for_a_lesson_right_answers_are_plain() -> None:
 
 def test_plausible_wrong_answers_are_wrong() -> None:
     for task in SOURCE.training_tasks(9, 0, 20)[0]:
-        question = PUBLIC.answered(task)
-        assert question is not None
-        for wrong in islice(wrong_answers(PUBLIC, question, Random(1)), 10):
+        assert PUBLIC.knows(task)
+        for wrong in islice(wrong_answers(PUBLIC, task, Random(1)), 10):
             assert SOURCE.score(task, wrapped(wrong)) == 0.0
-        assert known(SOURCE, 3).answered(task) is None, "there is no room for an answer"
+        assert not known(SOURCE, 3).knows(task), "there is no room for an answer"
