@@ -10,8 +10,9 @@ import io
 import math
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from operator import attrgetter
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -64,20 +65,27 @@ class _Chart:
     by_x: bool = False
 
 
-def pictures(result: SettingResult) -> Iterator[tuple[str, bytes]]:
-    """File names and contents of all pictures of a setting; none for a setting without swarms."""
+def pictures(results: Iterable[SettingResult]) -> Iterator[tuple[str, bytes]]:
+    """File names and contents of all pictures of settings; none for a setting without swarms."""
     import matplotlib as mpl
 
-    stem = re.sub(r"[^a-z0-9]+", "-", result.setting.name.lower()).strip("-") or "setting"
+    stems: set[str] = set()
     with mpl.rc_context(STYLE):
-        for chart in _charts(result):
-            curves = {
-                arm.arm.name: curve for arm in result.arms if (curve := curve_of(arm.swarms, chart.series, chart.by_x))
-            }
-            if curves:
-                yield from saved(f"{stem}-{chart.name}", _draw(result, chart, curves))
-        if any(TEST in arm.results for arm in result.arms):
-            yield from saved(f"{stem}-test", _dots(result))
+        for result in results:
+            plain = re.sub(r"[^a-z0-9]+", "-", result.setting.name.lower()).strip("-") or "setting"
+            numbered = chain([plain], (f"{plain}-{number}" for number in count(2)))
+            stem = next(each for each in numbered if each not in stems)
+            stems.add(stem)
+            for chart in _charts(result):
+                curves = {
+                    arm.arm.name: curve
+                    for arm in result.arms
+                    if (curve := curve_of(arm.swarms, chart.series, chart.by_x))
+                }
+                if curves:
+                    yield from saved(f"{stem}-{chart.name}", _draw(result, chart, curves))
+            if any(TEST in arm.results for arm in result.arms):
+                yield from saved(f"{stem}-test", _dots(result))
 
 
 def curve_of(swarms: Sequence[Measures], series_of: Callable[[Measures], Series], by_x: bool = False) -> Curve | None:

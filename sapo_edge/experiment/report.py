@@ -60,7 +60,7 @@ def write_report(plan: Plan, records: Sequence[SwarmRecord], directory: Path, pl
     if plots:
         from sapo_edge.experiment.plots import pictures
 
-        drawn = law_pictures(by_size) if by_size else (item for result in results for item in pictures(result))
+        drawn = law_pictures(by_size) if by_size else pictures(results)
     paths = []
     for name, data in chain(files.items(), drawn):
         paths.append(directory / name)

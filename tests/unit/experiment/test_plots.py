@@ -39,6 +39,18 @@ def test_ticks_stand_where_their_labels_say(end: float) -> None:
     assert all(tick == round(tick) for tick in axes.get_xticks())
 
 
+def test_settings_whose_names_differ_only_in_signs_have_pictures_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plots, "saved", lambda name, _figure: [(name, b"")])
+    result = result_of(*HOSTILE.arms[:1])
+    names = ("known", "known!", "known-2", "Known")
+    results = [replace(result, setting=replace(result.setting, name=name)) for name in names]
+    drawn = [name for name, _ in plots.pictures(results)]
+    assert [name for name in drawn if name.endswith("-rounds")] == [
+        "known-rounds", "known-2-rounds", "known-2-2-rounds", "known-3-rounds",
+    ]  # fmt: skip
+    assert len(set(drawn)) == len(drawn)
+
+
 def test_rows_of_long_labels_are_apart() -> None:
     figure = plots._dots(result_of(*HOSTILE.arms))
     canvas = FigureCanvasAgg(figure)

@@ -112,7 +112,7 @@ def test_many_arms_get_panels(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = Plan("tiny", (Setting("Many/arms", "Many arms", many, "arm 0"),), 1)
     for finished in (["arm 0", "arm 6"], ["arm 0"], ["arm 6"]):
         (result,) = evaluate(plan, [swarm(name, 0, setting="Many/arms") for name in finished])
-        assert {"many-arms-rounds", "many-arms-test"} <= dict(plots.pictures(result)).keys()
+        assert {"many-arms-rounds", "many-arms-test"} <= dict(plots.pictures([result])).keys()
 
 
 def test_a_missing_library_is_named_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
