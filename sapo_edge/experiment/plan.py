@@ -18,6 +18,7 @@ never mixes them."""
 
 MAX_SEEDS = 1000
 """Most swarms of each arm."""
+MAX_SEED_BASE = 1_000_000
 MAX_ROWS = 150_000
 """Most rounds of all members of a swarm: its record is one line, see `results.MAX_LINE`."""
 
@@ -189,6 +190,8 @@ class Plan:
         if len(set(names)) != len(names):
             raise ValueError("two settings have one name")
         _check_positive(self, "seeds", most=MAX_SEEDS)
+        if self.seed_base > MAX_SEED_BASE:
+            raise ValueError(f"seed_base is more than {MAX_SEED_BASE}")
 
     @property
     def jobs(self) -> list[Job]:

@@ -86,6 +86,7 @@ WRONG = {
     "seed = 3\n" + SETTING: "there is no seed; did you mean seeds?",
     "seeds = 0\n" + SETTING: "seeds is not positive",
     "seeds = 1001\n" + SETTING: "seeds is more than 1000",
+    "seed_base = 1000001\n" + SETTING: "seed_base is more than 1000000",
     "seeds = true\n" + SETTING: "seeds is not a whole number",
     "learning = 3\n" + SETTING: "learning is not a table",
     SETTING + "[learning]\nlearning_rate = nan": "learning: learning_rate is negative or not finite",
