@@ -16,7 +16,9 @@ if ! "$python" -c 'import sys; raise SystemExit(sys.version_info >= (3, 14))'; t
 fi
 
 missing=""
-"$python" -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"
+# Debian's python3-venv is for the system's own Python alone.
+venv=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+"$python" -c 'import venv, ensurepip' 2>/dev/null || missing=" $venv"
 command -v make >/dev/null 2>&1 || missing="$missing make"
 if [ "${COMPILE:-no}" = yes ]; then
     command -v c++ >/dev/null 2>&1 || command -v g++ >/dev/null 2>&1 || missing="$missing g++"

@@ -248,10 +248,12 @@ def test_make_finds_the_one_python_that_is_there_by_a_shell_that_looks_for_one_a
 @pytest.mark.parametrize(("version", "refused", "compiles"), [
     ("3, 10", True, False), ("3, 11", False, False), ("3, 13", False, False), ("3, 14", False, True),
 ])  # fmt: skip
-def test_a_python_that_is_too_old_or_compiles_is_told_what_to_do(
+def test_a_python_that_is_too_old_or_compiles_or_lacks_venv_is_told_what_to_do(
     tmp_path: Path, version: str, refused: bool, compiles: bool
 ) -> None:
-    code = f"import sys; sys.version_info = ({version}, 0); exec(sys.argv[1])"
+    # Debian's Pythons have no ensurepip without the package.
+    changes = f'sys.version_info = ({version}, 0); sys.modules["ensurepip"] = None'
+    code = f"import sys; {changes}; exec(sys.argv[1])"
     program(tmp_path / "python", f"#!/bin/sh\nexec {sys.executable} -c '{code}' \"$2\"\n")
     # What else is missing is not asked for here.
     for name in ("make", "apt-get"):
@@ -263,4 +265,6 @@ def test_a_python_that_is_too_old_or_compiles_is_told_what_to_do(
     assert (f"needs Python 3.11 or newer; '{tmp_path}/python' is not" in ended.stderr) == refused
     assert ("which takes a C compiler" in ended.stderr) == compiles
     assert ("make PYTHON=" in ended.stderr and "sh install.sh" in ended.stderr) == (refused or compiles)
-    assert ended.returncode == 1 or not refused
+    package = f"python{version.replace(', ', '.')}-venv"
+    assert (f"Install them with: sudo apt-get install {package}\n" in ended.stderr) != refused
+    assert ended.returncode == 1
