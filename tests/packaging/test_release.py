@@ -135,6 +135,15 @@ def test_what_publishes_waits_for_the_owners_word() -> None:
     assert {job.get("environment") for job in publishing.values()} == {"release"}
 
 
+def test_containers_get_names_without_capitals_whatever_the_repositorys_name() -> None:
+    steps = yaml.safe_load(read(".github/workflows/release.yml"))["jobs"]["containers"]["steps"]
+    naming = [step for step in steps if "github.repository " in str(step)]
+    # It lowers them; Docker refuses them.
+    assert [step["uses"] for step in naming] == ["docker/metadata-action@v5"]
+    (pushing,) = (step["with"] for step in steps if step["uses"].startswith("docker/build-push-action@"))
+    assert pushing["tags"] == f"${{{{ steps.{naming[0]['id']}.outputs.tags }}}}"
+
+
 @pytest.mark.skipif(shutil.which("actionlint") is None, reason="actionlint is not installed")
 def test_actionlint_finds_nothing() -> None:
     done = subprocess.run(["actionlint", *WORKFLOWS], capture_output=True, text=True, check=False)
