@@ -30,6 +30,8 @@ MAX_OF_ENDLESS = 4096
 """Most tasks, and most of a taskset that never ends."""
 MAX_REQUEST = 1024 * 1024
 """Longest request in bytes."""
+MAX_ROW = 3 * 1024 * 1024
+"""Longest row in bytes: below the longest reply that is taken."""
 TEXTS = ("answer", "reference", "ground_truth", "solution", "target", "expected")
 """Fields of a task in which an expected answer is looked for, to be shown: rewards decide."""
 _HOOKS = {"setup": "prepares a machine", "finalize": "works on a machine", "stage_verifier": "works on a machine"}
@@ -45,9 +47,12 @@ def main(name: str, arguments: str) -> None:
     limit_memory(MEMORY)
     packer = msgpack.Packer()
 
-    def reply(record: object) -> None:
-        replies.write(packer.pack(record))
+    def send(packed: bytes) -> None:
+        replies.write(packed)
         replies.flush()
+
+    def reply(record: object) -> None:
+        send(packer.pack(record))
 
     try:
         tasks = load(name, json.loads(arguments))
@@ -61,7 +66,7 @@ def main(name: str, arguments: str) -> None:
     for request in _requests(requests):
         if request == "rows":
             for task in tasks.values():
-                reply(_row(task))
+                send(_packed_row(packer, task))
             reply(None)
             continue
         question, text = request
@@ -142,11 +147,22 @@ def question_of(task: Any) -> str:
     return str(tidy(next((turn["content"] for turn in reversed(turns_of(task)) if turn["role"] == "user"), "")))
 
 
+def _packed_row(packer: msgpack.Packer, task: Any) -> bytes:
+    """A row; an empty one, which an import leaves out and counts, if it is too long or something can't be written."""
+    empty: bytes = packer.pack({})
+    try:
+        row: bytes = packer.pack(_row(task))
+    except Exception:  # noqa: BLE001 - fields are the environment's, and so is how they are written
+        return empty
+    return row if len(row) <= MAX_ROW else empty
+
+
 def _row(task: Any) -> dict[str, Any]:
     """A row of columns that an import understands."""
     turns, fields = turns_of(task), task.data.model_dump(mode="json")
     expected = next((fields[name] for name in TEXTS if isinstance(fields.get(name), str | int | float)), "")
-    return {"prompt": turns, "answer": expected}
+    # An import writes it as this text, too; msgpack has 64 bits for a number.
+    return {"prompt": turns, "answer": str(expected) if type(expected) is int else expected}
 
 
 async def score(task: Any, text: str) -> float:
@@ -183,7 +199,9 @@ def _requests(stream: IO[bytes]) -> Iterator[Any]:
 def _words(error: BaseException) -> str:
     # The library wraps what a reward raises.
     cause = error.__cause__ or error
-    return f"{type(cause).__name__}: {cause}"[:500]
+    words = f"{type(cause).__name__}: {cause}"[:500]
+    # A lone surrogate can't be sent.
+    return words.encode(errors="backslashreplace").decode()
 
 
 if __name__ == "__main__":

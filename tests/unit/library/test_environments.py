@@ -49,6 +49,28 @@ while block := os.read(0, 65536):
         reply({"score": {"right": 1.0, "wrong": 0.0}.get(text, 0.5)})
 """
 
+OURS = """
+import sys
+from types import SimpleNamespace
+from sapo_edge.library import environment_process
+
+def task(prompt, answer):
+    return SimpleNamespace(data=SimpleNamespace(
+        prompt=prompt, system_prompt=None, model_dump=lambda mode: {"answer": answer} if answer else 1 / 0
+    ))
+
+def load(name, arguments):
+    if name == "broken":
+        raise ValueError("\\ud800")
+    texts = "seven", "\\ud800", "x" * 5_000_000
+    answers = 7, -(2**63) - 1, 2**64, 10**5000, "\\ud800", None
+    return {n: task(*pair) for n, pair in enumerate([*((text, "1") for text in texts), *(("?", a) for a in answers)])}
+
+environment_process.load = load
+environment_process.main(*sys.argv[1:3])
+"""
+"""Our own side of the process, around tasks of which not all can be written."""
+
 
 @pytest.fixture(autouse=True)
 def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +105,15 @@ def test_rows_may_be_left_and_a_process_that_ends_before_the_last_is_an_error(en
     assert not closing.is_alive()
     with pytest.raises(DataError, match="short ended, or hung, before its last task"):
         list(Environment("verifiers:short", print).rows())
+
+
+def test_a_row_that_can_not_be_sent_is_empty_and_the_others_arrive(tmp_path: Path) -> None:
+    (tmp_path / "played.py").write_text(OURS)
+    with closing(Environment("verifiers:words", print)) as environment:
+        answers = [row.get("answer") if isinstance(row, dict) else row for row in environment.rows()]
+    assert answers == ["1", None, None, "7", "-9223372036854775809", "18446744073709551616", None, None, None]
+    with pytest.raises(DataError, match=r"can't be loaded: ValueError: \\ud800; check its name"):
+        Environment("verifiers:broken", print)
 
 
 def test_an_answer_on_which_it_hangs_or_ends_is_wrong_and_said_and_the_next_one_is_judged(
