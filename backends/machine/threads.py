@@ -120,9 +120,10 @@ class ThreadGovernor:
 
     def _read(self) -> tuple[float, float, float]:
         system = psutil.cpu_times()
-        idle = system.idle + getattr(system, "iowait", 0.0)
+        # Linux includes the time of guests in that of users.
+        uncounted = sum(getattr(system, name, 0.0) for name in ("idle", "iowait", "guest", "guest_nice"))
         own = self._process.cpu_times()
-        return time.monotonic(), sum(system) - idle - getattr(system, "guest", 0.0), own.user + own.system
+        return time.monotonic(), sum(system) - uncounted, own.user + own.system
 
 
 def most_threads(cores: int) -> int:

@@ -31,6 +31,7 @@ class Machine:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cores: int = 4) -> None:
         self.now, self.reads, self.cores = 100.0, 0, cores
         self.busy = self.own = self.idle = 0.0
+        self.guests = {"guest": 0.0, "guest_nice": 0.0}
         monkeypatch.setattr(threads, "available_cores", lambda: 4)
         monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: cores)
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
@@ -43,8 +44,9 @@ class Machine:
         class Times(tuple[float, ...]):  # as psutil's: a tuple with names
             idle = self.idle
             iowait = 3.0
+            guest, guest_nice = self.guests.values()
 
-        return Times((self.busy, self.idle, 3.0))
+        return Times((self.busy, self.idle, 3.0, *self.guests.values()))
 
     def process_times(self) -> SimpleNamespace:
         return SimpleNamespace(user=self.own * 0.75, system=self.own * 0.25)
@@ -63,6 +65,14 @@ def test_the_governor_follows_the_load_of_other_programs(monkeypatch: pytest.Mon
     for own, others, expected in ((2.9, 0.1, 3), (2.0, 1.2, 3), (2.0, 1.9, 2), (0.5, 3.5, 1), (1.0, 0.0, 3)):
         machine.run(2.0, own, others)
         assert governor.current() == expected
+
+
+@pytest.mark.parametrize("kind", ["guest", "guest_nice"])
+def test_a_virtual_machine_counts_once(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    machine, governor = Machine(monkeypatch), ThreadGovernor()
+    machine.run(2.0, own=2.0, others=1.2)
+    machine.guests[kind] = 2.4
+    assert governor.current() == 3
 
 
 def test_other_programs_take_cores_outside_the_container_first(monkeypatch: pytest.MonkeyPatch) -> None:
