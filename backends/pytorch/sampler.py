@@ -11,6 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ from sapo_edge.policy import CallHandle, Sample
 
 _LOGGER = logging.getLogger(__name__)
 Tensor = torch.Tensor
+Unfinished = dict[tuple[int, int], AnswerInProgress | None]
+"""The answers of a call that are not complete, by group and index; None: not begun."""
 
 
 class TorchSampler:
@@ -54,11 +57,14 @@ class TorchSampler:
     def sample(self, request: Request, handle: CallHandle, *, use_adapter: bool) -> list[list[Sample]]:
         """Answer; raises torch.OutOfMemoryError if not even one answer at a time fits."""
         own = max(map(len, request.prompts)) - common_prefix(request.prompts) + request.max_tokens
+        results = Results(request, handle)
+        # After the memory was full, answers go on from what was drawn: `handle` was told of it.
+        unfinished: Unfinished = dict.fromkeys(product(range(len(request.prompts)), range(request.answers)))
         while True:
             slots = slots_for(self.place, self._shape, own, free_memory(self.place.device))
             try:
                 return GroupSampler(
-                    self.step_cache, self._vocabulary, request, handle,
+                    self.step_cache, self._vocabulary, request, handle, results, unfinished,
                     slots=slots, use_adapter=use_adapter, between_steps=self._adapt_threads,
                 ).run()  # fmt: skip
             except torch.OutOfMemoryError:
@@ -75,6 +81,15 @@ class TorchSampler:
 
 
 @dataclass(frozen=True, slots=True)
+class _Pending:
+    """Tokens behind the common prefix that are not computed yet, and the answers to a prompt that go on from there."""
+
+    group: int
+    indices: list[int]
+    tokens: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class _Waiting:
     """An answer without a cache row yet: where its computed prompt is, and the logits of its first token."""
 
@@ -88,12 +103,14 @@ class _Waiting:
 
 @dataclass
 class GroupSampler:
-    """One call of group sampling; `between_steps` is called before each decode step."""
+    """Completes the answers of a call; `between_steps` is called before each decode step."""
 
     step_cache: StepCache
     vocabulary: Vocabulary
     request: Request
     handle: CallHandle
+    results: Results
+    unfinished: Unfinished
     slots: int
     use_adapter: bool
     between_steps: Callable[[], None]
@@ -101,16 +118,24 @@ class GroupSampler:
     def __post_init__(self) -> None:
         prompts = self.request.prompts
         self._shared = common_prefix(prompts)
-        self._suffixes = [list(prompt[self._shared :]) for prompt in prompts]
-        self._pending = deque(range(len(prompts)))
+        self._pending = deque(self._beginnings())
         self._waiting: deque[_Waiting] = deque()
         self._active: list[AnswerInProgress] = []
         self._lengths: list[int] = []
         self._free = min(self.slots, self.request.answers * len(prompts))
-        self._results = Results(self.request, self.handle)
+
+    def _beginnings(self) -> list[_Pending]:
+        """Each prompt once for its answers that have not begun, at first all, and once for each that has."""
+        request, pending = self.request, dict[tuple[int, ...], _Pending]()
+        for (group, index), answer in self.unfinished.items():
+            prompt = request.prompts[group]
+            drawn = [] if answer is None else answer.token_ids[len(request.begun[group]) if request.begun else 0 :]
+            tokens = [*prompt[self._shared :], *drawn]
+            pending.setdefault((group, *drawn), _Pending(group, [], tokens)).indices.append(index)
+        return list(pending.values())
 
     def run(self) -> list[list[Sample]]:
-        tokens = max(map(len, self._suffixes)) + self.request.max_tokens
+        tokens = max(map(len, self.request.prompts)) - self._shared + self.request.max_tokens
         with self.step_cache.network.sampling(use_adapter=self.use_adapter):
             steps = self.step_cache.prepare(self._free, tokens, self._shared, use_adapter=self.use_adapter)
             steps.check = self.handle.end_if_cancelled
@@ -127,7 +152,7 @@ class GroupSampler:
                         self._step(steps)
             finally:
                 self.step_cache.done()
-        return self._results.groups()
+        return self.results.groups()
 
     def _compute_prefix(self, steps: Steps) -> None:
         if steps.prefix is not None:
@@ -138,15 +163,16 @@ class GroupSampler:
 
     def _compute_prompts(self, steps: Steps) -> None:
         """Compute as many prompts as have free rows for their answers, and as fit into one batch."""
-        groups: list[int] = []
-        longest = 0
-        while self._pending and len(groups) * self.request.answers < self._free:
-            longest = max(longest, len(self._suffixes[self._pending[0]]))
-            if groups and longest * (len(groups) + 1) > BATCH:
+        batch: list[_Pending] = []
+        answers = longest = 0
+        while self._pending and answers < self._free:
+            longest = max(longest, len(self._pending[0].tokens))
+            if batch and longest * (len(batch) + 1) > BATCH:
                 break
-            groups.append(self._pending.popleft())
-        suffixes = [self._suffixes[group] for group in groups]
-        source = self.step_cache.scratch(len(groups), max(map(len, suffixes)))
+            batch.append(self._pending.popleft())
+            answers += len(batch[-1].indices)
+        suffixes = [pending.tokens for pending in batch]
+        source = self.step_cache.scratch(len(batch), max(map(len, suffixes)))
         start = 0
         # A prompt longer than a batch is alone here.
         while len(suffixes[0]) - start > BATCH:
@@ -154,10 +180,10 @@ class GroupSampler:
             self.handle.check()
             start += BATCH
         logits = steps.forward(source, [suffix[start:] for suffix in suffixes], [start] * len(suffixes))
-        for row, group in enumerate(groups):
+        for row, pending in enumerate(batch):
             self._waiting.extend(
-                _Waiting(group, index, source, row, len(suffixes[row]), logits[row])
-                for index in range(self.request.answers)
+                _Waiting(pending.group, index, source, row, len(pending.tokens), logits[row])
+                for index in pending.indices
             )
 
     def _start_answers(self, rows: RowCache) -> None:
@@ -172,12 +198,15 @@ class GroupSampler:
             first = len(self._active)
             targets = torch.arange(first, first + len(starting), device=device)
             rows.copy_rows(source, origins, targets, source.tokens)
-            self._active += [
-                AnswerInProgress(self.request, self.vocabulary, waiting.group, waiting.index) for waiting in starting
-            ]
+            self._active += [self._answer(waiting.group, waiting.index) for waiting in starting]
             self._lengths += [waiting.tokens for waiting in starting]
             self._free -= len(starting)
             self._append(rows, first, torch.stack([waiting.logits for waiting in starting]))
+
+    def _answer(self, group: int, index: int) -> AnswerInProgress:
+        answer = self.unfinished[group, index] or AnswerInProgress(self.request, self.vocabulary, group, index)
+        self.unfinished[group, index] = answer
+        return answer
 
     def _step(self, steps: Steps) -> None:
         logits = steps.step([answer.token_ids[-1] for answer in self._active], self._lengths)
@@ -196,11 +225,16 @@ class GroupSampler:
             if not answer.append(token, logprob, self.handle)
         ]
         # Last row first, so that the row that moves into a place is not complete itself.
-        for row in reversed(completed):
-            self._finish(rows, row)
+        completed.reverse()
+        for row in completed:
+            answer = self._active[row]
+            del self.unfinished[answer.group, answer.index]
+            self.results.add(answer)
+        # Nothing that needs memory comes before all of them are known to be complete.
+        for row in completed:
+            self._remove(rows, row)
 
-    def _finish(self, rows: RowCache, row: int) -> None:
-        self._results.add(self._active[row])
+    def _remove(self, rows: RowCache, row: int) -> None:
         last = len(self._active) - 1
         if row != last:
             rows.copy_rows(rows, last, row, self._lengths[last])

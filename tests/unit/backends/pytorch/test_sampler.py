@@ -22,13 +22,13 @@ from sapo_edge.backends.common.request import AnswerInProgress, Request
 from sapo_edge.backends.machine.host import multiplies_bfloat16
 from sapo_edge.backends.pytorch import products as products_module
 from sapo_edge.backends.pytorch import steps
-from sapo_edge.backends.pytorch.attention import CachedAttention
+from sapo_edge.backends.pytorch.attention import CachedAttention, RowCache
 from sapo_edge.backends.pytorch.place import CPU
 from sapo_edge.backends.pytorch.policy import TorchPolicy
 from sapo_edge.backends.pytorch.sampler import draw
 from sapo_edge.backends.pytorch.steps import Network, Record, StepCache, Steps, cuda_recorder
 from sapo_edge.errors import Cancelled, ModelError
-from sapo_edge.policy import Message, Sample
+from sapo_edge.policy import CallHandle, Message, Sample
 from tests.contract.conftest import calls_of
 from tests.contract.training import STRONG, Looks, flatten, own_group
 from tests.models import RANK, Models, opening, question
@@ -209,6 +209,61 @@ def test_a_full_memory_makes_fewer_answers_at_a_time(
     limits[0] = 0
     with pytest.raises(ModelError, match="is full"):
         full.generate(PROMPTS, 5, 16, 1.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "good"),
+    [
+        # Some answers have not begun.
+        (Steps, "step", 0),
+        (Steps, "step", 3),
+        (Steps, "step", 7),
+        # Some are complete and still have their rows.
+        (RowCache, "copy_rows", 1),
+        (RowCache, "copy_rows", 5),
+    ],
+)
+def test_a_full_memory_in_the_middle_of_a_call_tells_nothing_again(
+    make: Make, monkeypatch: pytest.MonkeyPatch, kind: type, name: str, good: int
+) -> None:
+    policy, original = make(), getattr(kind, name)
+    policy._sampler.place = replace(CPU, slots=12)
+    begun: list[list[int]] = [[], [65], [66, 67]]
+    grown: dict[tuple[int, int], list[str]] = {}
+    finished: dict[tuple[int, int], Sample] = {}
+    reports: list[int] = []
+
+    def growing(group: int, index: int, text: str, tokens: int) -> bool:
+        texts = grown.setdefault((group, index), [])
+        drawn = tokens - len(begun[group])
+        assert drawn == len(texts) + 1 and text.startswith(texts[-1] if texts else "")
+        texts.append(text)
+        # Answers to different prompts are complete in one step.
+        return drawn < 3 + 2 * index
+
+    def finish(group: int, index: int, sample: Sample) -> None:
+        assert finished.setdefault((group, index), sample) is sample
+
+    def generate() -> list[list[Sample]]:
+        for told in (grown, finished, reports):
+            told.clear()
+        handle = CallHandle(lambda done, _total: reports.append(done), growing, finish)
+        return policy.generate(PROMPTS, 5, 16, 1.0, 0, handle, begun=begun)
+
+    expected, calls = generate(), []
+
+    def full(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == good + 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return original(*arguments)
+
+    monkeypatch.setattr(kind, name, full)
+    samples = generate()
+    assert len(calls) > good + 1 and policy.place.slots == 6
+    assert_alike(samples, expected)
+    assert finished == {(group, index): samples[group][index] for group in range(3) for index in range(5)}
+    assert reports == list(range(16))
 
 
 def test_recordings_use_the_updated_adapter(make: Make) -> None:
