@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +22,7 @@ import torch
 
 from sapo_edge.backends.model import ggml
 from sapo_edge.backends.pytorch.place import PART_WEIGHTS
-from sapo_edge.backends.pytorch.products import product, wide_linear, wide_product
+from sapo_edge.backends.pytorch.products import frozen_product, product, wide_linear, wide_product
 
 Tensor = torch.Tensor
 
@@ -79,6 +78,11 @@ class PackedMatrix:
         self._widen(self.blocks[ids if self._order is None else self._order[ids]], values)
         self._release()
         return values
+
+    def linear(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """(..., inputs) -> (..., outputs), through which x learns."""
+        rows = frozen_product(x.flatten(0, -2), lambda x: self.product(x, bias), self.input_gradient)
+        return rows.view(*x.shape[:-1], -1)
 
     def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """(n, inputs) -> (n, outputs)"""
@@ -161,17 +165,6 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count(), "sapo-widen")
 
 
-class _Product(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, packed: PackedMatrix, bias: Tensor | None) -> Tensor:
-        ctx.packed = packed
-        return packed.product(x, bias)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return ctx.packed.input_gradient(gradient), None, None
-
-
 class NarrowMatrix(PackedMatrix):
     """A matrix in bfloat16 on any device; products with it are float32, as with a packed one."""
 
@@ -189,9 +182,7 @@ class NarrowTable(torch.nn.Linear):
     """A frozen output matrix in bfloat16; inputs, products and logits are float32."""
 
     def forward(self, x: Tensor) -> Tensor:
-        matrix = NarrowMatrix(self.weight)
-        result: Tensor = _Product.apply(x.flatten(0, -2), matrix, self.bias)  # type: ignore[no-untyped-call]
-        return result.view(*x.shape[:-1], -1)
+        return NarrowMatrix(self.weight).linear(x, self.bias)
 
 
 class NarrowEmbedding(torch.nn.Embedding):
@@ -216,8 +207,7 @@ class PackedLinear(torch.nn.Linear):
     packed: PackedMatrix
 
     def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = _Product.apply(x.flatten(0, -2), self.packed, self.bias)  # type: ignore[no-untyped-call]
-        return result.view(*x.shape[:-1], -1)
+        return self.packed.linear(x, self.bias)
 
 
 class PackedEmbedding(torch.nn.Embedding):

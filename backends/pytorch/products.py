@@ -6,7 +6,7 @@ the same: only inputs and results are rounded. Norms, attention, logits, the ada
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from torch.nn import functional
 from sapo_edge.backends.machine.host import multiplies_bfloat16
 
 Tensor = torch.Tensor
+Function = Callable[[Tensor], Tensor]
 BLOCK = 256
 """Columns of a float32 product for each thread at once. MKL takes up to twice as long for thousands on AMD's processors
 without AVX-512; the sums are the same there."""
@@ -72,7 +73,12 @@ def frozen_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """`wide_linear` that is as fast where x learns; the weights don't."""
     if bias is not None or not x.is_cpu or not x.requires_grad:
         return wide_linear(x, weight, bias)
-    result: Tensor = _Linear.apply(x, weight)  # type: ignore[no-untyped-call]
+    return frozen_product(x, lambda x: product(x, weight.t()), lambda gradient: product(gradient, weight))
+
+
+def frozen_product(x: Tensor, multiply: Function, input_gradient: Function) -> Tensor:
+    """`multiply(x)`, a product with frozen weights; `input_gradient` turns the result's gradient into that of x."""
+    result: Tensor = _FrozenProduct.apply(x, multiply, input_gradient)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -95,17 +101,15 @@ def product(x: Tensor, matrix: Tensor, result: Tensor | None = None) -> Tensor:
     return result
 
 
-class _Linear(torch.autograd.Function):
-    """A product with frozen weights, and the gradient of its input."""
+class _FrozenProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, multiply: Function, input_gradient: Function) -> Tensor:
+        ctx.input_gradient = input_gradient
+        return multiply(x)
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        ctx.weight = weight
-        return product(x, weight.t())
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return product(gradient, ctx.weight), None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.input_gradient(gradient), None, None
 
 
 @contextmanager
