@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -16,16 +15,6 @@ from sapo_edge.backends.model.architectures import LINEAR_LAYERS
 from sapo_edge.policy import LoraSettings
 
 
-@dataclass(frozen=True, slots=True)
-class AdaptedLayer:
-    """An adapted linear layer and its position in the model."""
-
-    path: str
-    block: nn.Module
-    attribute: str
-    layer: LoRALinear
-
-
 class MlxAdapter:
     """An adapter on every linear layer of a model but the output. A new adapter changes nothing: B is zero.
 
@@ -35,7 +24,8 @@ class MlxAdapter:
 
     def __init__(self, model: nn.Module, lora: LoraSettings) -> None:
         self.lora = lora
-        self.layers: list[AdaptedLayer] = []
+        # By PEFT's path of each adapted layer: the block that it belongs to, its name there, and itself.
+        self.layers: dict[str, tuple[nn.Module, str, LoRALinear]] = {}
         generator = np.random.default_rng(lora.seed)
         for index, layer in enumerate(model.layers):
             for name in LINEAR_LAYERS:
@@ -47,21 +37,21 @@ class MlxAdapter:
                 limit = adapted.lora_a.shape[0] ** -0.5
                 values = generator.uniform(-limit, limit, adapted.lora_a.shape[::-1])
                 adapted.lora_a = mx.array(np.ascontiguousarray(values.T, np.float32))
-                self.layers.append(AdaptedLayer(f"model.layers.{index}.{name}", block, attribute, adapted))
+                self.layers[f"{PEFT_PREFIX}model.layers.{index}.{name}"] = block, attribute, adapted
         self._evaluate()
 
     def parameters(self) -> dict[str, mx.array]:
         """MLX's arrays by PEFT's names, each the transpose of PEFT's."""
         return {
-            f"{PEFT_PREFIX}{adapted.path}.lora_{matrix}.weight": array
-            for adapted in self.layers
-            for matrix, array in (("A", adapted.layer.lora_a), ("B", adapted.layer.lora_b))
+            f"{path}.lora_{matrix}.weight": array
+            for path, (_, _, layer) in self.layers.items()
+            for matrix, array in (("A", layer.lora_a), ("B", layer.lora_b))
         }
 
     def set_parameters(self, arrays: dict[str, mx.array]) -> None:
-        for adapted in self.layers:
-            adapted.layer.lora_a = arrays[f"{PEFT_PREFIX}{adapted.path}.lora_A.weight"]
-            adapted.layer.lora_b = arrays[f"{PEFT_PREFIX}{adapted.path}.lora_B.weight"]
+        for path, (_, _, layer) in self.layers.items():
+            layer.lora_a = arrays[f"{path}.lora_A.weight"]
+            layer.lora_b = arrays[f"{path}.lora_B.weight"]
         self._evaluate()
 
     def weights(self) -> Arrays:
@@ -73,13 +63,13 @@ class MlxAdapter:
         self.set_parameters({name: from_peft(array) for name, array in weights.items()})
 
     def install(self) -> None:
-        for adapted in self.layers:
-            setattr(adapted.block, adapted.attribute, adapted.layer)
+        for block, attribute, layer in self.layers.values():
+            setattr(block, attribute, layer)
 
     @contextmanager
     def removed(self) -> Iterator[None]:
-        for adapted in self.layers:
-            setattr(adapted.block, adapted.attribute, adapted.layer.linear)
+        for block, attribute, layer in self.layers.values():
+            setattr(block, attribute, layer.linear)
         try:
             yield
         finally:

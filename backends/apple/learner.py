@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,14 +28,6 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 """Adam's moments by the names that torch gives them in the optimizer's file."""
 
 
-@dataclass(frozen=True, slots=True)
-class AdamState:
-    """Adam's steps so far, and its moments by the adapter's names in MLX's shapes; empty before the first step."""
-
-    steps: int = 0
-    moments: Mapping[str, tuple[mx.array, mx.array]] = field(default_factory=dict)
-
-
 class MlxLearner(PackedLearner):
     """An adapted model and its Adam optimizer.
 
@@ -45,18 +36,17 @@ class MlxLearner(PackedLearner):
         gradient: accumulated so far, by PEFT's names in MLX's shapes.
     """
 
+    steps = 0
+
     def __init__(self, model: Any, adapter: MlxAdapter, name: str, shape: ModelShape) -> None:
         self.model = model
         self.adapter = adapter
         self.name = name
         self.pack_tokens = PACK_TOKENS
         self._shape = shape
-        self._adam = AdamState()
         self.gradient: dict[str, mx.array] = {}
-
-    @property
-    def steps(self) -> int:
-        return self._adam.steps
+        # Adam's, by the same names; empty before the first step.
+        self._moments: dict[str, tuple[mx.array, mx.array]] = {}
 
     def set_threads(self, threads: int) -> None:
         set_threads(threads)
@@ -123,26 +113,26 @@ class MlxLearner(PackedLearner):
         if not math.isfinite(norm):
             return norm
         scale = min(1.0, settings.max_gradient_norm / (norm + 1e-6))
-        steps, (decay, decay_squares) = self._adam.steps + 1, settings.betas
+        steps, (decay, decay_squares) = self.steps + 1, settings.betas
         step_size, correction = rate / (1.0 - decay**steps), math.sqrt(1.0 - decay_squares**steps)
         parameters, moments = self.adapter.parameters(), {}
         for name, gradient in self.gradient.items():
             clipped, zero = gradient * scale, mx.zeros_like(gradient)
-            mean, squares = self._adam.moments.get(name, (zero, zero))
+            mean, squares = self._moments.get(name, (zero, zero))
             mean = mean + (1.0 - decay) * (clipped - mean)
             squares = decay_squares * squares + (1.0 - decay_squares) * mx.square(clipped)
             parameters[name] = parameters[name] - step_size * mean / (mx.sqrt(squares) / correction + ADAM_EPSILON)
             moments[name] = (mean, squares)
         mx.eval(moments)
         self.adapter.set_parameters(parameters)
-        self._adam = AdamState(steps, moments)
+        self.steps, self._moments = steps, moments
         return norm
 
     def save(self, directory: Path) -> None:
         optimizer: Arrays = {}
-        for name, pair in self._adam.moments.items():
+        for name, pair in self._moments.items():
             optimizer |= {f"{key}.{name}": to_peft(array) for key, array in zip(MOMENTS, pair, strict=True)}
-            optimizer[f"step.{name}"] = np.array([self._adam.steps], np.float32)
+            optimizer[f"step.{name}"] = np.array([self.steps], np.float32)
         write_state(directory, self.adapter.lora, self.name, self.adapter.weights(), optimizer)
 
     def weights(self) -> Arrays:
@@ -154,15 +144,15 @@ class MlxLearner(PackedLearner):
     def load(self, directory: Path) -> None:
         weights, optimizer = read_checked(directory, adapter_shapes(self._shape, self.adapter.lora.rank))
         self.adapter.set_weights(weights)
-        self._adam = AdamState()
+        self.steps, self._moments = 0, {}
         if optimizer:
             first, second = MOMENTS
-            moments = {
+            self._moments = {
                 name: (from_peft(optimizer[f"{first}.{name}"]), from_peft(optimizer[f"{second}.{name}"]))
                 for name in weights
             }
-            mx.eval(moments)
-            self._adam = AdamState(int(optimizer[f"step.{next(iter(weights))}"][0]), moments)
+            mx.eval(self._moments)
+            self.steps = int(optimizer[f"step.{next(iter(weights))}"][0])
 
 
 def _distribution(logits: mx.array, targets: mx.array) -> tuple[mx.array, mx.array, mx.array]:
