@@ -74,13 +74,6 @@ def widen(kind: int, blocks: npt.NDArray[np.uint8], values: npt.NDArray[np.float
     values[...] = dequantize(blocks, GGMLQuantizationType(kind)).reshape(values.shape)
 
 
-def block_size(kind: int) -> int:
-    """Values of a block of a number format."""
-    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
-
-    return int(GGML_QUANT_SIZES[GGMLQuantizationType(kind)][0])
-
-
 def quantise(kind: int, values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
     """(rows, bytes of a row) of contiguous (rows, columns) values in a number format.
 

@@ -81,18 +81,14 @@ def faster_ways() -> str:
     return "; compiled for AVX-512 it samples up to 1.8 times as fast (docs/install.md)"
 
 
-def has_llama() -> bool:
-    """Whether llama.cpp is installed and this processor is new enough for it; does not load it."""
-    return package_directory("llama_cpp") is not None and not too_old_for_prebuilt()
-
-
 @lru_cache(maxsize=1)
 def loads_llama() -> bool:
     """Whether llama.cpp is installed and can be loaded; loads it."""
     try:
-        return has_llama() and llama_library() is not None
+        llama_library()
     except BackendError:
         return False
+    return True
 
 
 def llama_library() -> Any:

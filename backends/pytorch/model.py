@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from accelerate import init_empty_weights
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from huggingface_hub.errors import StrictDataclassError
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from sapo_edge.backends.model.architectures import architecture_of, model_values
-from sapo_edge.backends.model.ggml import block_size, quantise
+from sapo_edge.backends.model.ggml import quantise
 from sapo_edge.backends.model.gguf_header import REMEDY, GgufHeader
 from sapo_edge.backends.model.gguf_tensors import GgufTensors
 from sapo_edge.backends.model.hf_directory import HfTensors
@@ -105,7 +106,7 @@ def _packed(
         return None
     # Embedding and output matrix get more bits, as in llama.cpp's mixtures.
     kinds = QUANTISED[place.weights if _in_block(name) else "q8_0"]
-    kind = next((kind for kind in kinds if shape[1] % block_size(kind) == 0), None)
+    kind = next((kind for kind in kinds if shape[1] % GGML_QUANT_SIZES[GGMLQuantizationType(kind)][0] == 0), None)
     if kind is None:
         return None
     try:

@@ -40,16 +40,16 @@ def test_a_library_of_its_own_goes_first(installed: Path) -> None:
 @pytest.mark.usefixtures("installed")
 def test_a_processor_that_is_too_old_gets_torch_and_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subject, "processor_flags", lambda: frozenset({"sse4_2", "avx", "f16c"}))
-    assert not subject.has_llama()
+    assert not subject.loads_llama.__wrapped__()
     with pytest.raises(BackendError, match=r"has no AVX2, BMI2, FMA.*compiled for this processor"):
         subject.llama_library()
     chosen = detect()
     assert chosen.name != "llama_cpp" and any("has no AVX2" in text for text in chosen.missing)
     monkeypatch.setattr(subject, "processor_flags", lambda: frozenset(subject.NEEDED_FLAGS))
-    assert subject.has_llama()
+    assert not subject.too_old_for_prebuilt()
     # Those of ARM and of Macs are not known, and not needed.
     monkeypatch.setattr(subject, "processor_flags", frozenset)
-    assert subject.has_llama()
+    assert not subject.too_old_for_prebuilt()
 
 
 @pytest.mark.usefixtures("installed")
