@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sapo_edge.backends.machine.host import Host
-from sapo_edge.policy import LoraSettings, MemoryEstimate, Policy
+from sapo_edge.policy import LoraSettings, Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +122,6 @@ class Backend:
     title: str
     look: Callable[[Host, Path | None], Support]
     open: Callable[[OpenOptions], OpenedPolicy]
-    estimate: Callable[[Path, RoundShape], MemoryEstimate]
+    estimate: Callable[[Path, RoundShape], int]
     probe: str
     packages: tuple[str, ...]

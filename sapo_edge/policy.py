@@ -193,21 +193,6 @@ class UpdateSettings:
         return self.learning_rate * rising * falling
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryEstimate:
-    """Peak memory of a policy by purpose, in bytes."""
-
-    sampler: int
-    learner: int
-    adapter: int
-    activations: int
-    runtime: int
-
-    @property
-    def total(self) -> int:
-        return self.sampler + self.learner + self.adapter + self.activations + self.runtime
-
-
 class CallHandle:
     """Watches and cancels one long call of a policy.
 
@@ -365,7 +350,7 @@ class Policy(Protocol):
             CheckpointError: if the files are incomplete or belong to another model.
         """
 
-    def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
+    def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> int:
         """Peak memory of a round of this shape, in bytes."""
 
     def close(self) -> None:

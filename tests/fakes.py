@@ -21,7 +21,6 @@ from sapo_edge.events import Event, RoundFinished, to_json
 from sapo_edge.policy import (
     STOP_TEXT,
     CallHandle,
-    MemoryEstimate,
     Message,
     Prompt,
     Sample,
@@ -171,8 +170,8 @@ class FakePolicy:
         except OSError as error:
             raise CheckpointError("no adapter", "train one") from error
 
-    def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
-        return MemoryEstimate(0, 0, 0, 0, 0)
+    def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> int:
+        return 0
 
     def close(self) -> None:
         self.log.append("close")

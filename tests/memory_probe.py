@@ -78,7 +78,7 @@ def main() -> None:
             policy.update(list(map(alternating, asked[:count], sampled))[:trained], UpdateSettings())
         estimate = policy.memory_estimate(groups, answers, prompt, tokens)
         peak = peak_memory()
-        print(json.dumps({"peak": peak, "measured": peak - before, "estimate": estimate.total}))
+        print(json.dumps({"peak": peak, "measured": peak - before, "estimate": estimate}))
         policy.close()
 
 

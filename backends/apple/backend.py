@@ -9,7 +9,6 @@ from sapo_edge.backends.backend import Backend, OpenOptions, RoundShape, Support
 from sapo_edge.backends.machine.host import Host, this_host
 from sapo_edge.errors import ModelError
 from sapo_edge.installing import how_to_install
-from sapo_edge.policy import MemoryEstimate
 
 if TYPE_CHECKING:
     from sapo_edge.backends.apple.policy import MlxPolicy
@@ -60,7 +59,7 @@ def open_policy(options: OpenOptions) -> MlxPolicy:
     return MlxPolicy(options)
 
 
-def estimate(model: Path, size: RoundShape) -> MemoryEstimate:
+def estimate(model: Path, size: RoundShape) -> int:
     from sapo_edge.backends.apple.memory import estimate_memory, weight_bytes
     from sapo_edge.backends.model.source import open_source, shape_of
 

@@ -8,7 +8,6 @@ from sapo_edge.backends.backend import RoundShape
 from sapo_edge.backends.model.hf_directory import HfDirectory
 from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.model.source import ModelSource
-from sapo_edge.policy import MemoryEstimate
 
 Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K = 2, 3, 6, 7, 8, 12, 13, 14
 BITS = {Q4_0: 4, Q4_1: 4, Q5_0: 5, Q5_1: 5, Q8_0: 8, Q4_K: 4, Q5_K: 5, Q6_K: 8}
@@ -60,18 +59,17 @@ def kept_bytes(shape: ModelShape, tokens: int, pairs: int) -> int:
     return 4 * shape.layers * (tokens * widths + pairs * shape.heads)
 
 
-def estimate_memory(shape: ModelShape, weight_bytes: int, size: RoundShape) -> MemoryEstimate:
+def estimate_memory(shape: ModelShape, weight_bytes: int, size: RoundShape) -> int:
     """Bytes that a node on this backend needs at its peak; a test compares them with measured ones.
 
-    Sampling and learning take turns, so only the larger of the two counts: `sampler` holds the weights and what
-    sampling needs beyond learning.
+    Sampling and learning take turns, so only the larger of the two counts.
     """
     slots = min(SLOTS, size.groups * size.answers)
     cells = slots * (size.prompt_tokens + -(-size.max_tokens // CELLS) * CELLS)
     # Rows of logits: raw, normalised, their exponentials, and those of the step before.
     sampling = cells * shape.layers * 2 * shape.keys * 4 + 4 * slots * shape.vocabulary * 4
     if not size.trainable:
-        return MemoryEstimate(weight_bytes + sampling, 0, 0, 0, RUNTIME_BYTES)
+        return weight_bytes + sampling + RUNTIME_BYTES
     adapter = size.rank * shape.adapter_edges * 4
     # Adam's moments, the gradient so far and that of a pack.
     learner = 4 * adapter
@@ -86,6 +84,5 @@ def estimate_memory(shape: ModelShape, weight_bytes: int, size: RoundShape) -> M
     # One layer's intermediate results in the backward pass, and rows of logits.
     inside = 4 * (tokens * (8 * shape.width + 4 * shape.inner) + 3 * pairs * shape.heads)
     rows = 4 * min(LOGIT_ROWS, size.groups * own) * shape.vocabulary * 4
-    activations = kept + max(inside, rows)
-    beyond = max(0, sampling - activations - learner)
-    return MemoryEstimate(weight_bytes + beyond, learner, adapter, activations, RUNTIME_BYTES)
+    learning = learner + kept + max(inside, rows)
+    return weight_bytes + adapter + max(sampling, learning) + RUNTIME_BYTES

@@ -16,7 +16,7 @@ from sapo_edge.backends.common.request import Request
 from sapo_edge.backends.machine.allocator import return_freed_memory
 from sapo_edge.backends.model.source import open_source
 from sapo_edge.backends.model.vocabularies import Vocabulary, open_vocabulary
-from sapo_edge.policy import CallHandle, LoraSettings, MemoryEstimate, Sample
+from sapo_edge.policy import CallHandle, LoraSettings, Sample
 
 if TYPE_CHECKING:
     from sapo_edge.backends.apple.adapter import MlxAdapter
@@ -90,7 +90,7 @@ class MlxPolicy(BasePolicy):
         adapter.install()
         self.adapter = adapter
 
-    def _estimate(self, size: RoundShape) -> MemoryEstimate:
+    def _estimate(self, size: RoundShape) -> int:
         return estimate_memory(self.shape, self._weight_bytes, size)
 
     def close(self) -> None:

@@ -159,7 +159,7 @@ def as_learner_samples(choice: ChosenBackend, options: OpenOptions) -> ChosenBac
     torch = TORCH.look(this_host(), options.model)
     if not is_faster or not torch.usable or torch.preference != CPU:
         return choice
-    fits = TORCH.estimate(options.model, options.size).total <= free_memory(options.size.memory)
+    fits = TORCH.estimate(options.model, options.size) <= free_memory(options.size.memory)
     return ChosenBackend(TORCH.name, "torch on the CPU, which samples while a model learns here") if fits else choice
 
 
@@ -174,7 +174,7 @@ def _check_memory(backend: Backend, options: OpenOptions) -> None:
     """Refuse a round that does not fit into the machine's memory. A GPU's is checked by the backend that uses it."""
     if options.size is None or backend.look(this_host(), options.model).free:
         return
-    needed, free = backend.estimate(options.model, options.size).total, free_memory(options.size.memory)
+    needed, free = backend.estimate(options.model, options.size), free_memory(options.size.memory)
     if needed > free:
         raise ModelError(
             f"a round takes {needed / 1e9:.1f} GB of memory with {backend.name}, and {free / 1e9:.1f} GB are free",

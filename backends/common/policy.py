@@ -27,7 +27,6 @@ from sapo_edge.policy import (
     STOP_TEXT,
     CallHandle,
     LoraSettings,
-    MemoryEstimate,
     Prompt,
     Sample,
     TrainingGroup,
@@ -198,12 +197,12 @@ class BasePolicy(ABC):
     def _load_for_sampling(self, directory: Path, lora: LoraSettings) -> None:
         """Read an adapter of any rank into a policy that doesn't train; a CheckpointError changes nothing."""
 
-    def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> MemoryEstimate:
+    def memory_estimate(self, groups: int, answers: int, prompt_tokens: int, max_tokens: int) -> int:
         trainable = self.learner is not None
         return self._estimate(RoundShape(self.lora.rank, groups, answers, prompt_tokens, max_tokens, trainable))
 
     @abstractmethod
-    def _estimate(self, size: RoundShape) -> MemoryEstimate:
+    def _estimate(self, size: RoundShape) -> int:
         """Bytes at the peak of such a round, on the model's device."""
 
     @abstractmethod

@@ -10,7 +10,6 @@ from sapo_edge.backends.machine.host import Host
 from sapo_edge.backends.model.llama_library import COMPILED, too_old_for_prebuilt
 from sapo_edge.backends.pytorch.backend import TORCH_PACKAGES
 from sapo_edge.installing import how_to_install
-from sapo_edge.policy import MemoryEstimate
 
 if TYPE_CHECKING:
     from sapo_edge.backends.llama.policy import LlamaCppPolicy
@@ -47,7 +46,7 @@ def open_policy(options: OpenOptions) -> LlamaCppPolicy:
     return LlamaCppPolicy(options)
 
 
-def estimate(model: Path, size: RoundShape) -> MemoryEstimate:
+def estimate(model: Path, size: RoundShape) -> int:
     """Memory of the plan that would be chosen, or of the smallest if none fits."""
     from sapo_edge.backends.llama.plan import estimate_memory, fitting_plan
     from sapo_edge.backends.machine.memory import free_memory

@@ -23,7 +23,6 @@ from sapo_edge.backends.pytorch.place import (
     sampling_bytes,
     weight_bytes,
 )
-from sapo_edge.policy import MemoryEstimate
 
 SLOTS = 63
 """Answers decoded in parallel. From 64 rows on, ggml's flash attention computes tiles of all rows by all cached tokens,
@@ -96,14 +95,14 @@ def fitting_plan(header: GgufHeader, size: RoundShape, free: int, products: str 
     """The fastest plan that fits into `free` bytes, with products in a number format; the smallest if none does."""
     may_be_wide = size.trainable and weight_bytes(ModelShape.of_gguf(header), products) <= WIDE_SHARE * free
     plans = (plan.with_products(products) for plan in PLANS if may_be_wide or not plan.is_wide)
-    fitting = (plan for plan in plans if estimate_memory(header, size, plan).total <= CPU_SHARE * free)
+    fitting = (plan for plan in plans if estimate_memory(header, size, plan) <= CPU_SHARE * free)
     return next(fitting, PLANS[-1].with_products(products))
 
 
 def estimate_memory(
     header: GgufHeader, size: RoundShape, plan: Plan = DEFAULT, sampled: GgufHeader | None = None, *,
     by_torch: bool = False,
-) -> MemoryEstimate:  # fmt: skip
+) -> int:  # fmt: skip
     """Bytes that a node on this backend needs at its peak.
 
     Args:
@@ -120,7 +119,7 @@ def estimate_memory(
         sampler_bytes = _file_bytes(sampled or header, rearranged=not plan.own_file)
     sampling = 0 if by_torch else _sampling_bytes(shape, size, plan)
     if not size.trainable:
-        return MemoryEstimate(sampler_bytes + sampling, 0, 0, 0, RUNTIME_BYTES // 3)
+        return sampler_bytes + sampling + RUNTIME_BYTES // 3
     if by_torch or (plan.is_wide and sampled is None):
         sampling = max(sampling, sampling_bytes(shape, size, plan.place))
     # Weight, gradient, Adam's two moments.
@@ -128,7 +127,7 @@ def estimate_memory(
     # Sampling and learning take turns.
     working = max(learning_bytes(shape, size, plan.place), sampling)
     learner = weight_bytes(shape, plan.place.weights) if plan.is_wide else packed_bytes(header)
-    return MemoryEstimate(sampler_bytes, learner, adapter, working, RUNTIME_BYTES)
+    return sampler_bytes + learner + adapter + working + RUNTIME_BYTES
 
 
 def _file_bytes(header: GgufHeader, *, rearranged: bool) -> int:

@@ -33,7 +33,7 @@ from sapo_edge.backends.model.vocabularies import open_vocabulary
 from sapo_edge.backends.pytorch.rates import Products, products_for
 from sapo_edge.backends.pytorch.runtime import explain_full_memory, require_torch
 from sapo_edge.errors import ModelError
-from sapo_edge.policy import CallHandle, LoraSettings, MemoryEstimate, Sample
+from sapo_edge.policy import CallHandle, LoraSettings, Sample
 
 if TYPE_CHECKING:
     from sapo_edge.backends.pytorch.learner import TorchLearner
@@ -193,7 +193,7 @@ class LlamaCppPolicy(BasePolicy):
         self.adapter_file.write(self.header, weights, lora.alpha)
         self._has_adapter = True
 
-    def _estimate(self, size: RoundShape) -> MemoryEstimate:
+    def _estimate(self, size: RoundShape) -> int:
         return estimate_memory(self.header, size, self.plan, self._sampled, by_torch=self._torch is not None)
 
     def close(self) -> None:

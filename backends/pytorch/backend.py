@@ -12,7 +12,6 @@ from sapo_edge.backends.machine.host import Host, this_host
 from sapo_edge.backends.machine.nvidia import Gpu, Nvidia
 from sapo_edge.errors import SapoError
 from sapo_edge.installing import how_to_install
-from sapo_edge.policy import MemoryEstimate
 
 if TYPE_CHECKING:
     from sapo_edge.backends.model.shape import ModelShape
@@ -144,7 +143,7 @@ def open_policy(options: OpenOptions) -> TorchPolicy:
     return TorchPolicy(options, DEVICES[preference])
 
 
-def estimate(model: Path, size: RoundShape) -> MemoryEstimate:
+def estimate(model: Path, size: RoundShape) -> int:
     """See `sapo_edge.backends.pytorch.place.estimate_memory`; finds a GPU without loading torch."""
     from sapo_edge.backends.machine.memory import free_memory
     from sapo_edge.backends.model.source import open_source, shape_of

@@ -15,7 +15,6 @@ from sapo_edge.backends.model.shape import ModelShape
 from sapo_edge.backends.pytorch.rates import Products
 from sapo_edge.errors import ModelError
 from sapo_edge.installing import how_to_install
-from sapo_edge.policy import MemoryEstimate
 
 PACK_TOKENS = 256
 """Tokens of one pack on a CPU. Its activations are most of what the learner needs beside the weights."""
@@ -110,7 +109,7 @@ def cpu_place(products: Products, quantise: str = "") -> Place:
 def roomy(place: Place, shape: ModelShape, size: RoundShape, free: int) -> Place:
     """A CPU's place with long packs, and with memory that updates keep, if that fits into so many free bytes."""
     larger = replace(place, pack_tokens=ROOMY_TOKENS, keeps_freed=True)
-    return larger if estimate_memory(shape, size, larger).total <= CPU_SHARE * free else place
+    return larger if estimate_memory(shape, size, larger) <= CPU_SHARE * free else place
 
 
 def gpu_place(shape: ModelShape, device: str, name: str, free: int, *, four_bits: bool, bfloat16: bool = True) -> Place:
@@ -203,24 +202,19 @@ def activation_bytes(shape: ModelShape, tokens: int, *, checkpointed: bool) -> i
     return tokens * 4 * (kept + 14 * shape.width + 6 * shape.inner)
 
 
-def estimate_memory(shape: ModelShape, size: RoundShape, place: Place = CPU) -> MemoryEstimate:
+def estimate_memory(shape: ModelShape, size: RoundShape, place: Place = CPU) -> int:
     """Bytes on the model's device at the peak of a round; a CPU's is the computer's memory.
 
-    Sampling and learning take turns, so only the larger of the two counts. For a policy that learns it is counted as
-    `activations`.
-
-    Returns:
-        `sampler` is the model, which also learns, and for a policy that only samples the working memory too; `learner`
-        is the gradient and Adam's two moments.
+    Sampling and learning take turns, so only the larger of the two counts.
     """
     runtime = RUNTIME_BYTES if place.on_cpu else DEVICE_RUNTIME_BYTES
     weights = weight_bytes(shape, place.weights)
     sampling = sampling_bytes(shape, size, place)
     if not size.trainable:
-        return MemoryEstimate(weights + sampling, 0, 0, 0, runtime)
-    adapter = size.rank * shape.adapter_edges * 4
-    learning = learning_bytes(shape, size, place)
-    return MemoryEstimate(weights, 3 * adapter, adapter, max(sampling, learning), runtime)
+        return weights + sampling + runtime
+    # Weight, gradient, Adam's two moments.
+    adapter = size.rank * shape.adapter_edges * 4 * 4
+    return weights + adapter + max(sampling, learning_bytes(shape, size, place)) + runtime
 
 
 def learning_bytes(shape: ModelShape, size: RoundShape, place: Place) -> int:

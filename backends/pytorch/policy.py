@@ -23,7 +23,7 @@ from sapo_edge.backends.pytorch.runtime import (
     release_device_memory,
     require_torch,
 )
-from sapo_edge.policy import CallHandle, LoraSettings, MemoryEstimate, Sample
+from sapo_edge.policy import CallHandle, LoraSettings, Sample
 
 if TYPE_CHECKING:
     from sapo_edge.backends.pytorch.learner import TorchLearner
@@ -104,7 +104,7 @@ class TorchPolicy(BasePolicy):
 
         return TorchSampler(self._model, self.shape, place, self.vocabulary, self.governor)
 
-    def _estimate(self, size: RoundShape) -> MemoryEstimate:
+    def _estimate(self, size: RoundShape) -> int:
         return estimate_memory(self.shape, size, self.place)
 
     def close(self) -> None:

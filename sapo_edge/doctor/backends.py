@@ -141,7 +141,7 @@ def memory_need(model: Path, settings: Settings, shape: RoundShape) -> MemoryNee
         backend = detect.find_backend(detect.detect(settings.backend, model).name)
         if (on_device := backend.look(this_host(), model).free) < 0:
             return None
-        needed = backend.estimate(model, shape).total
+        needed = backend.estimate(model, shape)
     except SapoError:
         return None
     return MemoryNeed(needed, on_device or free_memory(shape.memory), bool(on_device))

@@ -81,11 +81,11 @@ def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> dict[str, A
                 rounds.append(_measure_round(policy, prompts, benchmark.answers, TOKENS, number))
             speeds, update_seconds, update_tokens = zip(*rounds, strict=True)
             longest = max(len(policy.encode("".join(message.content for message in prompt))) for prompt in prompts)
-            estimate = policy.memory_estimate(len(prompts), benchmark.answers, longest, TOKENS)
+            estimated = policy.memory_estimate(len(prompts), benchmark.answers, longest, TOKENS)
             return {
                 "load_seconds": load_seconds, "tokens_per_second": speeds, "update_seconds": update_seconds,
                 "update_tokens": update_tokens, "peak_bytes": peak_memory(), "device_bytes": _device_peak(),
-                "estimated_bytes": estimate.total, "reasons": reasons,
+                "estimated_bytes": estimated, "reasons": reasons,
             }  # fmt: skip
 
 

@@ -92,10 +92,10 @@ def rows() -> Iterator[tuple[str, ...]]:
     for model in models:
         header, shape = header_of(model), model.shape
         file = sum(info.bytes for info in header.tensors.values())
-        plans = [llama.estimate_memory(header, ROUND, plan).total for plan in (llama.PLANS[-1], llama.PLANS[0])]
+        plans = [llama.estimate_memory(header, ROUND, plan) for plan in (llama.PLANS[-1], llama.PLANS[0])]
         gpu = torch_place.Place("cuda", "bfloat16", slots=llama.SLOTS)
-        on_gpu = torch_place.estimate_memory(shape, ROUND, gpu).total
-        on_mac = mlx.estimate_memory(shape, mlx.weight_bytes(header, quantised=True), ROUND).total
+        on_gpu = torch_place.estimate_memory(shape, ROUND, gpu)
+        on_mac = mlx.estimate_memory(shape, mlx.weight_bytes(header, quantised=True), ROUND)
         rate = RATE * models[0].parameters / model.parameters
         memory = " to ".join(f"{total / 1e9:.1f}" for total in plans)
         yield (

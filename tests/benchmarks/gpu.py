@@ -95,7 +95,7 @@ def card(path: str, gigabytes: str) -> None:
                 end = ""
             except ModelError as error:
                 end = f", then {error.message}"
-            held, estimate = torch.cuda.max_memory_reserved(), planned.total - DEVICE_RUNTIME_BYTES
+            held, estimate = torch.cuda.max_memory_reserved(), planned - DEVICE_RUNTIME_BYTES
             print(
                 f"{gigabytes} GB, {policy.place.weights}, 8 x {answers} x {tokens}: {held / 1e9:.2f} GB of "
                 f"{usable / 1e9:.2f}, estimated {estimate / 1e9:.2f}{end}"

@@ -57,9 +57,7 @@ def run(rounds: int) -> None:
         f" {started['round']:.1f} s (with choosing the sampler's format in a home that has not chosen yet)"
     )
     print(f"- seconds a round: median {statistics.median(times):.1f}, of which update {statistics.median(updates):.1f}")
-    print(f"- peak memory: {peak / 1e9:.2f} GB; estimated beforehand {estimate.total / 1e9:.2f} GB:")
-    kinds = ("sampler", "learner", "adapter", "activations", "runtime")
-    print("  " + ", ".join(f"{kind} {getattr(estimate, kind) / 1e6:.0f} MB" for kind in kinds))
+    print(f"- peak memory: {peak / 1e9:.2f} GB; estimated beforehand {estimate / 1e9:.2f} GB")
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     program = [sys.executable, "-m", "sapo_edge", "--help"]
     shown = [seconds(lambda: subprocess.run(program, capture_output=True, env=environment)) for _ in range(9)]

@@ -136,7 +136,7 @@ class Engine:
     def __init__(self, workspace: Workspace, policy: Policy, say: Callable[[str], None]) -> None:
         self._policy, self._say = policy, say
         # Of what is free, the model has taken its part already.
-        self._memory = int(workspace.settings.memory * 1e9) or free_memory() + policy.memory_estimate(1, 1, 1, 1).total
+        self._memory = int(workspace.settings.memory * 1e9) or free_memory() + policy.memory_estimate(1, 1, 1, 1)
         self._own_limit = workspace.own_max_tokens
         self._adapters = Adapters(workspace, policy, say)
         self._waiting: deque[Pending] = deque()
@@ -247,7 +247,7 @@ class Engine:
         if prompt + answer > self._policy.context:
             return False
         prompt += max(len(p.drawn) for p in batch)
-        return self._policy.memory_estimate(len(batch), 1, prompt, answer).total <= self._memory
+        return self._policy.memory_estimate(len(batch), 1, prompt, answer) <= self._memory
 
     def _answer(self, batch: list[Pending]) -> None:
         first = batch[0]

@@ -279,7 +279,7 @@ def test_a_full_queue_says_when_to_come_back(serve: Serving, monkeypatch: pytest
 
 
 def test_a_batch_stays_within_the_context_and_the_memory(serve: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(FakePolicy, "memory_estimate", lambda _self, groups, *_: SimpleNamespace(total=groups))
+    monkeypatch.setattr(FakePolicy, "memory_estimate", lambda _self, groups, *_: groups)
     with held(serve) as (api, policy, pool, let_go):
         api.engine._memory = 3
         asked = [pool.submit(api.chat, "tiny", str(number)) for number in range(7)]

@@ -107,6 +107,6 @@ def test_what_a_missing_or_broken_package_means_for_the_node(look: Look) -> None
 
 
 def test_each_backend_has_its_own_estimate(model: Path) -> None:
-    needs = [backend.estimate(model, SHAPE).total for backend in detect.BACKENDS]
-    sampling = [backend.estimate(model, replace(SHAPE, trainable=False)).total for backend in detect.BACKENDS]
+    needs = [backend.estimate(model, SHAPE) for backend in detect.BACKENDS]
+    sampling = [backend.estimate(model, replace(SHAPE, trainable=False)) for backend in detect.BACKENDS]
     assert all(0 < less < need for less, need in zip(sampling, needs, strict=True)) and len(set(needs)) == 3

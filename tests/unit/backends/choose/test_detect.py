@@ -19,7 +19,6 @@ from sapo_edge.backends.machine.host import Host, TorchBuild, this_host
 from sapo_edge.backends.machine.nvidia import Gpu, Nvidia
 from sapo_edge.backends.pytorch import backend as torch_backend
 from sapo_edge.errors import BackendError, ModelError
-from sapo_edge.policy import MemoryEstimate
 from tests.directories import change_config, write_directory
 from tests.models import SHAPES, opening
 from tests.unit.backends.fresh import broken, python
@@ -266,9 +265,8 @@ def test_torch_takes_a_gguf_file_where_llama_cpp_is_installed_and_broken(tmp_pat
 def test_a_round_that_does_not_fit_is_refused_before_anything_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int, error: type[Exception], message: str
 ) -> None:
-    needed = MemoryEstimate(2_000_000_000, 0, 0, 0, 500_000_000)
     loaded = fake("torch", RuntimeError("it is loaded"))
-    backend = replace(loaded, estimate=lambda *_: needed, look=lambda *_: Support(True, 5, ""))
+    backend = replace(loaded, estimate=lambda *_: 2_500_000_000, look=lambda *_: Support(True, 5, ""))
     monkeypatch.setattr(detect, "BACKENDS", (backend,))
     with pytest.raises(error, match=message):
         detect.open_policy(TORCH, opening(tmp_path, size=RoundShape(16, 8, 8, 200, 64, memory=memory)))

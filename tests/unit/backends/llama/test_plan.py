@@ -32,7 +32,7 @@ def big(header: GgufHeader) -> GgufHeader:
 
 def test_each_plan_needs_less_than_the_one_before(headers: Headers) -> None:
     header = big(headers["llama"])
-    needs = [estimate_memory(header, SIZE, plan).total for plan in PLANS]
+    needs = [estimate_memory(header, SIZE, plan) for plan in PLANS]
     assert needs == sorted(needs, reverse=True) and len(set(needs)) == len(needs)
 
 
@@ -41,7 +41,7 @@ def test_the_first_plan_that_fits_is_taken(headers: Headers, free: int) -> None:
     """The very first only where wide weights take a small part of the memory."""
     header = big(headers["llama"])
     has_room = free * WIDE_SHARE >= weight_bytes(ModelShape.of_gguf(header), "float32")
-    needs = [estimate_memory(header, SIZE, plan).total / CPU_SHARE for plan in PLANS]
+    needs = [estimate_memory(header, SIZE, plan) / CPU_SHARE for plan in PLANS]
     fitting = [plan for plan, needed in zip(PLANS, needs, strict=True) if needed <= free]
     fitting = fitting if has_room else fitting[PLANS[0] in fitting :]
     assert fitting_plan(header, SIZE, free) == (fitting or PLANS[-1:])[0]
@@ -55,7 +55,7 @@ def test_packs_are_larger_where_there_is_room_and_the_same_without_a_size(models
 
 
 def test_a_policy_keeps_to_its_plan(models: Models, headers: Headers, tmp_path: Path) -> None:
-    memory = int(estimate_memory(headers["llama"], SIZE, PLANS[-1]).total / CPU_SHARE) + 1
+    memory = int(estimate_memory(headers["llama"], SIZE, PLANS[-1]) / CPU_SHARE) + 1
     options = opening(models["llama"], tmp_path, precision="bfloat16", size=replace(SIZE, memory=memory))
     with closing(LlamaCppPolicy(options)) as policy:
         assert policy.plan == PLANS[-1].with_products("bfloat16") and policy.learner is not None

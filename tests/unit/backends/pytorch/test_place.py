@@ -93,7 +93,7 @@ def test_a_gpu_with_less_room_uses_smaller_packs() -> None:
     for place, free in zip(places, frees, strict=True):
         need = estimate_memory(SMALL, RoundShape(16, 8, 8, 200, 64), place)
         # Free memory is measured when the GPU's context already exists.
-        assert need.total - need.runtime < free
+        assert need - torch_place.DEVICE_RUNTIME_BYTES < free
 
 
 @pytest.mark.parametrize(
@@ -237,9 +237,10 @@ def test_a_place_and_its_estimate_follow_the_format_of_products(
     assert [(place.weights, place.products) for place in places] == [("q4_k", fastest), (fastest, fastest)]
     monkeypatch.setattr(rates, "multiplies_bfloat16", lambda: True)
     monkeypatch.setattr(rates, "_rates", lambda: {"bfloat16": 1.0, "float32": 0.5 if fastest == "bfloat16" else 2.0})
-    size = RoundShape(16, 8, 8, 200, 64, cache=tmp_path)
+    # Without room for a copy of the weights, which only bfloat16 has.
+    size = RoundShape(16, 8, 8, 200, 64, memory=1, cache=tmp_path)
     shape = ModelShape.of_gguf(read_header(models["llama"]))
-    needs = [torch_backend.estimate(models["llama"], replace(size, precision=p)).sampler for p in ("float32", "auto")]
+    needs = [torch_backend.estimate(models["llama"], replace(size, precision=p)) for p in ("float32", "auto")]
     assert needs[0] - needs[1] == (2 * shape.block_weights if fastest == "bfloat16" else 0)
     policy = TorchPolicy(opening(models["llama"], tmp_path, trainable=False, precision="auto"), device="cpu")
     assert policy.place.products == fastest and "the faster here" in policy.reasons[0]
@@ -255,7 +256,7 @@ def test_a_cpu_with_room_takes_long_packs_and_keeps_their_memory(models: Models,
             estimates.append(policy.memory_estimate(8, 2, 60, 20))
             assert estimates[-1] == torch_backend.estimate(models["llama"], size)
     assert places == [(torch_place.ROOMY_TOKENS, True), (torch_place.PACK_TOKENS, False)]
-    assert estimates[0].activations > estimates[1].activations
+    assert estimates[0] > estimates[1]
 
 
 def test_the_shape_knows_every_weight(headers: Headers) -> None:
