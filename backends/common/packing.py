@@ -261,13 +261,18 @@ class _Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class _Branch:
+class Branch:
     """What some prompts share, from `start` to `end` in each, `number` being one of them; and how they go on."""
 
     number: int
     start: int
     end: int
-    following: tuple[_Branch, ...] = ()
+    following: tuple[Branch, ...] = ()
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The numbers of these prompts."""
+        return tuple(branch.number for branch in walk((self,)) if not branch.following)
 
     @property
     def tokens(self) -> int:
@@ -275,36 +280,43 @@ class _Branch:
         return self.end - self.start + sum(branch.tokens for branch in self.following)
 
 
-def _branches(groups: Sequence[EncodedGroup]) -> tuple[_Branch, ...]:
-    """The prompts as a tree, in which each group has a branch of its own at last."""
-    return tuple(_parting([group.prompt for group in groups], range(len(groups)), 0))
+def walk(tree: Iterable[Branch]) -> Iterator[Branch]:
+    """All branches of a tree, each behind the one that it follows."""
+    for branch in tree:
+        yield branch
+        yield from walk(branch.following)
 
 
-def _parting(prompts: Sequence[Sequence[int]], numbers: Iterable[int], start: int) -> Iterator[_Branch]:
+def branches(prompts: Sequence[Sequence[int]], worth: int = WORTH) -> tuple[Branch, ...]:
+    """The prompts as a tree, in which each has a branch of its own at last; others save at least `worth` tokens."""
+    return tuple(_parting(prompts, range(len(prompts)), 0, worth))
+
+
+def _parting(prompts: Sequence[Sequence[int]], numbers: Iterable[int], start: int, worth: int) -> Iterator[Branch]:
     """How some prompts go on which are the same up to `start`."""
     by_token: dict[int, list[int]] = {}
     for number in numbers:
         by_token.setdefault(prompts[number][start], []).append(number)
     for alike in by_token.values():
         end = common_prefix([prompts[number] for number in alike])
-        if (len(alike) - 1) * (end - start) >= WORTH:
-            yield _Branch(alike[0], start, end, tuple(_parting(prompts, alike, end)))
+        if (len(alike) - 1) * (end - start) >= worth:
+            yield Branch(alike[0], start, end, tuple(_parting(prompts, alike, end, worth)))
         else:
-            yield from (_Branch(number, start, len(prompts[number])) for number in alike)
+            yield from (Branch(number, start, len(prompts[number])) for number in alike)
 
 
-def _tokens(groups: Sequence[EncodedGroup], branches: Sequence[_Branch]) -> int:
-    """Tokens of the groups in one pack, whose prompts have these branches."""
-    return sum(branch.tokens for branch in branches) + sum(group.answer_tokens for group in groups)
+def _tokens(groups: Sequence[EncodedGroup], tree: Sequence[Branch]) -> int:
+    """Tokens of the groups in one pack, whose prompts have this tree."""
+    return sum(branch.tokens for branch in tree) + sum(group.answer_tokens for group in groups)
 
 
 def pack(groups: Sequence[EncodedGroup]) -> Pack:
     """Lay groups out as one sequence; at least one group. What there is for each target has the order of the groups."""
-    branches = _branches(groups)
-    layout = _Layout(_tokens(groups, branches))
+    tree = branches([group.prompt for group in groups])
+    layout = _Layout(_tokens(groups, tree))
     predictors: list[list[IntArray]] = [[] for _ in groups]
 
-    def lay_out(branch: _Branch, ancestors: IntArray) -> None:
+    def lay_out(branch: Branch, ancestors: IntArray) -> None:
         group = groups[branch.number]
         (added,) = layout.add([group.prompt[branch.start : branch.end]], ancestors)
         line = np.concatenate([ancestors, added])
@@ -315,7 +327,7 @@ def pack(groups: Sequence[EncodedGroup]) -> Pack:
                 # The prompt's last token predicts an answer's first; each token of the answer predicts the next.
                 predictors[branch.number] += [added[-1:], indices[:-1]]
 
-    for branch in branches:
+    for branch in tree:
         lay_out(branch, np.zeros(0, np.int64))
     answers = [answer for group in groups for answer in group.answers]
     lengths = [len(answer.token_ids) for answer in answers]
@@ -346,7 +358,7 @@ def packs(groups: Sequence[EncodedGroup], max_tokens: int) -> Iterator[list[Enco
     current: list[EncodedGroup] = []
     for group in groups:
         candidate = [*current, group]
-        if current and _tokens(candidate, _branches(candidate)) > max_tokens:
+        if current and _tokens(candidate, branches([each.prompt for each in candidate])) > max_tokens:
             yield current
             candidate = [group]
         current = candidate

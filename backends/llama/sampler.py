@@ -9,15 +9,14 @@ for each prompt would cost more than steps with fewer answers do.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
 import numpy as np
 import numpy.typing as npt
 
 from sapo_edge.backends.common.draw import FloatRows
-from sapo_edge.backends.common.packing import common_prefix
+from sapo_edge.backends.common.packing import Branch, branches, common_prefix, walk
 from sapo_edge.backends.common.request import AnswerInProgress, Request, Results, draw_allowed
 from sapo_edge.backends.llama.runtime import LlamaContext
 from sapo_edge.policy import CallHandle, Sample
@@ -133,13 +132,15 @@ class GroupSampler:
         # A prompt that is longer than a batch is alone.
         ahead = (longest - 1) // size * size
         self._decode_in_batches(groups[0].suffix[:ahead], self.shared, groups[0].sequence)
+        suffixes = [group.suffix[ahead:] for group in groups]
         rows: dict[int, int] = {}
-        for run in cut_into_runs([group.suffix[ahead:] for group in groups]):
-            sequences = [groups[index].sequence for index in run.members]
-            start = self.shared + ahead + run.start
-            row = self.context.add(run.tokens, start, sequences, logits=len(run.members) == 1)
+        for branch in cut_into_branches(suffixes):
+            tokens = suffixes[branch.number][branch.start : branch.end]
+            sequences = [groups[number].sequence for number in branch.members]
+            start = self.shared + ahead + branch.start
+            row = self.context.add(tokens, start, sequences, logits=not branch.following)
             if row is not None:
-                rows[run.members[0]] = row
+                rows[branch.number] = row
         logits = self._decode()
         return [logits[rows[index]] for index in range(len(groups))]
 
@@ -199,43 +200,9 @@ class GroupSampler:
         return False
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Tokens that one prompt has to itself up to its end, or that several prompts share.
+def cut_into_branches(prompts: Sequence[Sequence[int]]) -> Iterator[Branch]:
+    """What prompts begin with, each branch behind those that it follows; none is empty, and equal ones are allowed.
 
-    Attributes:
-        start: position of the first token in these prompts.
-        tokens: at least one.
-        members: the prompts, by index; they are equal up to the run's last token.
+    The last branch of a prompt is its own, even if others have the same tokens: its last token predicts the answers.
     """
-
-    start: int
-    tokens: tuple[int, ...]
-    members: tuple[int, ...]
-
-
-def cut_into_runs(prompts: Sequence[Sequence[int]]) -> list[Run]:
-    """The tree of what prompts begin with, each run after those that it continues.
-
-    Each prompt is the concatenation of its runs. The last of them is its own, and its last token predicts the answers.
-    No prompt is empty; equal ones are allowed.
-    """
-    return _branches(prompts, sorted(range(len(prompts)), key=lambda index: list(prompts[index])), 0)
-
-
-def _branches(prompts: Sequence[Sequence[int]], members: Sequence[int], start: int) -> list[Run]:
-    """The runs from position `start` on of prompts that are equal before it, in sorted order."""
-    runs: list[Run] = []
-    for _, same in groupby(members, key=lambda index: prompts[index][start]):
-        branch = tuple(same)
-        # A last token is its prompt's own, even if others have it too.
-        own = [index for index in branch if len(prompts[index]) == start + 1]
-        shared = tuple(index for index in branch if index not in own)
-        if len(shared) > 1:
-            end = start + common_prefix([prompts[index][start:] for index in shared])
-            runs.append(Run(start, tuple(prompts[shared[0]][start:end]), shared))
-            runs += _branches(prompts, shared, end)
-        else:
-            own += shared
-        runs += [Run(start, tuple(prompts[index][start:]), (index,)) for index in own]
-    return runs
+    return walk(branches([[*prompt[:-1], ~number] for number, prompt in enumerate(prompts)], worth=1))

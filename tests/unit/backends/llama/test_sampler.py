@@ -1,4 +1,4 @@
-"""What llama.cpp's sampler decodes, and when; how it cuts prompts into runs of tokens."""
+"""What llama.cpp's sampler decodes, and when; how it cuts prompts into branches."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sapo_edge.backends.common.packing import Branch
 from sapo_edge.backends.llama.plan import SLOTS
 from sapo_edge.backends.llama.policy import LlamaCppPolicy
 from sapo_edge.backends.llama.runtime import LlamaContext
-from sapo_edge.backends.llama.sampler import Run, cut_into_runs
+from sapo_edge.backends.llama.sampler import cut_into_branches
 from sapo_edge.policy import Message
 from tests.models import Models, opening, question
 
@@ -73,24 +74,25 @@ PROMPTS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=9), min_size
 
 
 @given(PROMPTS)
-def test_each_prompt_is_made_of_its_runs_and_only_its_last_token_may_be_there_again(prompts: list[list[int]]) -> None:
-    runs = cut_into_runs(prompts)
+def test_each_prompt_is_made_of_branches_and_only_its_last_token_may_be_there_again(prompts: list[list[int]]) -> None:
+    branches = list(cut_into_branches(prompts))
     made: list[list[int]] = [[] for _ in prompts]
-    last: dict[int, Run] = {}
-    for run in runs:
-        for index in run.members:
-            # A run starts where those before it end: a decoder may go through them in this order.
-            assert run.start == len(made[index])
-            assert index not in last or set(run.members) <= set(last[index].members)
-            made[index] += run.tokens
-            last[index] = run
+    last: dict[int, Branch] = {}
+    for branch in branches:
+        for index in branch.members:
+            # A branch starts where those before it end: a decoder may go through them in this order.
+            assert branch.start == len(made[index])
+            assert index not in last or set(branch.members) <= set(last[index].members)
+            made[index] += prompts[branch.number][branch.start : branch.end]
+            last[index] = branch
     assert made == prompts
-    assert all(last[index].members == (index,) for index in range(len(prompts)))
+    assert all(last[index].members == (index,) and not last[index].following for index in range(len(prompts)))
     shared = {tuple(prompt[:end]) for prompt in prompts for end in range(1, len(prompt))}
-    assert sum(len(run.tokens) for run in runs) == len(shared) + len(prompts)
+    assert sum(branch.end - branch.start for branch in branches) == len(shared) + len(prompts)
 
 
 def test_many_equal_prompts_are_no_deep_recursion() -> None:
-    assert [len(run.tokens) for run in cut_into_runs([list(range(500))] * 300)] == [499] + [1] * 300
-    staircase = [[1] * length for length in range(1, 300)]
-    assert sum(len(run.tokens) for run in cut_into_runs(staircase)) == 298 + 299
+    equal = cut_into_branches([list(range(500))] * 300)
+    assert [branch.end - branch.start for branch in equal] == [499] + [1] * 300
+    staircase = cut_into_branches([[1] * length for length in range(1, 300)])
+    assert sum(branch.end - branch.start for branch in staircase) == 298 + 299
