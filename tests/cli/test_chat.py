@@ -18,11 +18,10 @@ import psutil
 import pytest
 
 from sapo_edge.cli import chat as chat_module
-from sapo_edge.cli.terminal.processes import ChatProcess
 from sapo_edge.errors import SapoError
 from sapo_edge.library.conversation import Models
 from sapo_edge.rollout import MAX_QUESTION_BYTES
-from sapo_edge.tui.node.launcher import ChatAnswer
+from sapo_edge.tui.node.processes import Chat, ChatAnswer
 from tests.cli.inprocess import Invoke
 from tests.cli.process import assert_refused, fork, python, start
 
@@ -41,12 +40,12 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def open_chat(home: Path, model: Path) -> Iterator[Callable[..., ChatProcess]]:
+def open_chat(home: Path, model: Path) -> Iterator[Callable[..., Chat]]:
     """Makes conversations that are closed after the test, opened unless it says otherwise."""
-    made: list[ChatProcess] = []
+    made: list[Chat] = []
 
-    def make(*options: str | Path, opened: bool = True) -> ChatProcess:
-        made.append(ChatProcess(home, ("--model", str(model), "--threads", "1", *map(str, options))))
+    def make(*options: str | Path, opened: bool = True) -> Chat:
+        made.append(Chat(home, ("--model", str(model), "--threads", "1", *map(str, options))))
         if opened:
             made[-1].open(lambda text: None)
         return made[-1]
@@ -56,7 +55,7 @@ def open_chat(home: Path, model: Path) -> Iterator[Callable[..., ChatProcess]]:
         chat.close()
 
 
-def asked(chat: ChatProcess, text: str = "What is 3 + 4?", *, task: bool = False) -> list[ChatAnswer]:
+def asked(chat: Chat, text: str = "What is 3 + 4?", *, task: bool = False) -> list[ChatAnswer]:
     """Everything that is shown of the answers to a question."""
     shown: list[ChatAnswer] = []
     chat.ask(text, task=task, temperature=0.0, show=shown.append)
@@ -142,7 +141,7 @@ def test_an_error_ends_the_service_in_order_while_its_input_is_open(tmp_path: Pa
         assert process.wait(SECONDS) == 1 and process.stderr.read().startswith("sapo: there is no model file")
 
 
-def test_answers_stream_from_base_and_adapter(open_chat: Callable[..., ChatProcess]) -> None:
+def test_answers_stream_from_base_and_adapter(open_chat: Callable[..., Chat]) -> None:
     chat, said = open_chat(opened=False), list[str]()
     assert chat.open(said.append).startswith("tiny, adapter of round ") and "loading tiny" in said
     assert Path(chat.adapter).name.startswith("round-")
@@ -161,7 +160,7 @@ def test_answers_stream_from_base_and_adapter(open_chat: Callable[..., ChatProce
 
 
 def test_a_question_can_be_cancelled_and_closing_ends_a_waiting_call_and_leaves_no_files(
-    open_chat: Callable[..., ChatProcess], tmp_path: Path
+    open_chat: Callable[..., Chat], tmp_path: Path
 ) -> None:
     chat = open_chat(*LONG)
     process = chat._process
@@ -197,7 +196,7 @@ def test_a_question_can_be_cancelled_and_closing_ends_a_waiting_call_and_leaves_
         asked(chat)
 
 
-def test_a_failed_load_has_a_remedy(open_chat: Callable[..., ChatProcess], other_model: Path) -> None:
+def test_a_failed_load_has_a_remedy(open_chat: Callable[..., Chat], other_model: Path) -> None:
     closed = open_chat(opened=False)
     closed.close()
     with pytest.raises(SapoError, match="stopped"):
@@ -206,7 +205,7 @@ def test_a_failed_load_has_a_remedy(open_chat: Callable[..., ChatProcess], other
         open_chat("--model", other_model)
 
 
-def test_a_process_that_dies_is_reported(open_chat: Callable[..., ChatProcess]) -> None:
+def test_a_process_that_dies_is_reported(open_chat: Callable[..., Chat]) -> None:
     chat = open_chat(*LONG)
     assert chat._process is not None
     pid = chat._process.pid

@@ -21,7 +21,6 @@ import pytest
 from sapo_edge.cli import output
 from sapo_edge.cli.terminal import launcher as launcher_module
 from sapo_edge.cli.terminal.launcher import ProgramLauncher
-from sapo_edge.cli.terminal.processes import CommandJob
 from sapo_edge.config import layers
 from sapo_edge.config.layers import read_file
 from sapo_edge.config.settings import SETTINGS
@@ -37,6 +36,7 @@ from sapo_edge.swarm.joining.membership import Membership
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.tui import app as tui_app
 from sapo_edge.tui.node.launcher import Choices, Consent, Launcher
+from sapo_edge.tui.node.processes import Job
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.fakes import find_the_disk_full, round_event
 from tests.unit.control.evaluations import validate
@@ -292,7 +292,7 @@ def test_a_job_can_be_stopped_before_and_while_it_runs(launcher: ProgramLauncher
     with pytest.raises(SapoError, match="stopped"):
         job.run()
     # Waits for its input until it is stopped.
-    command = CommandJob(None, ())
+    command = Job(None, ())
     command._command = [sys.executable, "-c", "print('{}', flush=True); import time; time.sleep(60)"]
     began = time.monotonic()
     with pytest.raises(SapoError, match="stopped"):

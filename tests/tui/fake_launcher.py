@@ -23,6 +23,7 @@ from sapo_edge.state.paths import Paths
 from sapo_edge.tui.node import launcher as real
 from sapo_edge.tui.node.history import MAX_POINTS
 from sapo_edge.tui.node.machine import Load
+from sapo_edge.tui.node.processes import Chat, ChatAnswer, ChatMemory, Job, JobResult
 from tests.fakes import log_line
 from tests.tui.fake_node import BEST, MANIFEST_DIGEST, ROUNDS, ScriptedNode
 
@@ -75,7 +76,7 @@ LOAD = Load(3.2, 4, 71.0, Power(16.0, "estimate"), 0.042)
 FINISHED = Ended("all 40 rounds are done", expected=True, done=True)
 
 
-class FakeChat:
+class FakeChat(Chat):
     """A conversation whose answers are scripted.
 
     Attributes:
@@ -109,9 +110,9 @@ class FakeChat:
         return "SmolLM2-135M-Instruct, adapter of round 30 (held-out 0.68)"
 
     def ask(
-        self, text: str, *, task: bool, temperature: float, show: Callable[[real.ChatAnswer], None],
+        self, text: str, *, task: bool, temperature: float, show: Callable[[ChatAnswer], None],
         follow: bool = False, again: bool = False,
-    ) -> real.ChatMemory:  # fmt: skip
+    ) -> ChatMemory:  # fmt: skip
         self.asked.append((text, task, temperature))
         if not task and not follow:
             self.remembered.clear()
@@ -124,15 +125,15 @@ class FakeChat:
                 if self.closed.wait(self.pace) or self.broken == "ask":
                     raise self.fails
                 if self.cancelled.is_set():
-                    return real.ChatMemory(len(self.remembered))
+                    return ChatMemory(len(self.remembered))
                 done = number == len(words)
                 speed = 31.5 if number > 1 else 0.0
-                show(real.ChatAnswer(bool(adapter), " ".join(words[:number]), done, speed))
+                show(ChatAnswer(bool(adapter), " ".join(words[:number]), done, speed))
         if not task:
             self.remembered.append(text)
         forgotten = max(0, len(self.remembered) - self.room)
         del self.remembered[:forgotten]
-        return real.ChatMemory(len(self.remembered), forgotten)
+        return ChatMemory(len(self.remembered), forgotten)
 
     def cancel(self) -> None:
         self.cancelled.set()
@@ -141,10 +142,10 @@ class FakeChat:
         self.closed.set()
 
 
-class FakeJob:
+class FakeJob(Job):
     """A command that prints something or nothing and ends with a reply or an error, if held only after `go`."""
 
-    def __init__(self, reply: real.JobResult | SapoError, hold: bool, printed: Mapping[str, Any]) -> None:
+    def __init__(self, reply: JobResult | SapoError, hold: bool, printed: Mapping[str, Any]) -> None:
         self._reply = reply
         self._printed = printed
         self.go = threading.Event()
@@ -152,7 +153,7 @@ class FakeJob:
         if not hold:
             self.go.set()
 
-    def run(self, show: Callable[[Mapping[str, Any]], None] = lambda record: None) -> real.JobResult:
+    def run(self, show: Callable[[Mapping[str, Any]], None] = lambda record: None) -> JobResult:
         self.go.wait(30)
         if self.closed:
             raise SapoError("it was stopped", "start it again when you like")
@@ -210,7 +211,7 @@ class FakeLauncher:
         self.chats: list[FakeChat] = []
         self.prepare: Callable[[FakeChat], None] = lambda chat: None
         self._node: ScriptedNode | None = None
-        self.replies: dict[str, real.JobResult | SapoError] = {"tasks list": real.JobResult({"manifests": MANIFESTS})}
+        self.replies: dict[str, JobResult | SapoError] = {"tasks list": JobResult({"manifests": MANIFESTS})}
         self.commands: list[tuple[tuple[str, ...], str]] = []
         self.hold_jobs = False
         self.printed: Mapping[str, Any] = {}

@@ -16,7 +16,7 @@ from textual.widgets import OptionList, Static
 
 from sapo_edge.errors import BackendError
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.node.launcher import ChatAnswer, ChatMemory
+from sapo_edge.tui.node.processes import ChatAnswer, ChatMemory
 from sapo_edge.tui.screens.chat import screen as chat
 from sapo_edge.tui.screens.chat import transcript
 from sapo_edge.tui.screens.chat.question import MAX_EARLIER, AskBox

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from sapo_edge.cli.terminal.launcher import ProgramLauncher
-from sapo_edge.cli.terminal.processes import ChatProcess
 from sapo_edge.config.settings import Settings
 from sapo_edge.node.controlled import NodeControl
 from sapo_edge.node.rounds import Node
@@ -17,7 +16,8 @@ from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
 from sapo_edge.tasks.manifest import load_manifest
 from sapo_edge.transport import Solo
-from sapo_edge.tui.node.launcher import Chat, Launcher
+from sapo_edge.tui.node.launcher import Launcher
+from sapo_edge.tui.node.processes import Chat
 from tests.fakes import FakePolicy, LengthScored
 from tests.tui.fake_launcher import FakeChat, FakeLauncher
 
@@ -33,7 +33,7 @@ def members(cls: type) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("protocol", "implementation"), [
-    (Launcher, FakeLauncher), (Launcher, ProgramLauncher), (Chat, FakeChat), (Chat, ChatProcess),
+    (Launcher, FakeLauncher), (Launcher, ProgramLauncher), (Chat, FakeChat),
 ])  # fmt: skip
 def test_real_and_fake_implement_the_protocol(protocol: type, implementation: type) -> None:
     expected = members(protocol)

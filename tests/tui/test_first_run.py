@@ -14,7 +14,8 @@ from textual.widgets import Button, Input
 
 from sapo_edge.errors import BackendError, ConfigError, ExitCode, StateError
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.node.launcher import Choices, Consent, Finding, Findings, JobResult
+from sapo_edge.tui.node.launcher import Choices, Consent, Finding, Findings
+from sapo_edge.tui.node.processes import JobResult
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.first_run.choices import OneOf, Stepper
 from sapo_edge.tui.screens.first_run.panels import NETWORKS

@@ -30,7 +30,8 @@ from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look.terminal import MAX_NOTICE, desktop_notice
 from sapo_edge.tui.node import keeper
 from sapo_edge.tui.node.history import Evaluation, History
-from sapo_edge.tui.node.launcher import JobResult, Outcome
+from sapo_edge.tui.node.launcher import Outcome
+from sapo_edge.tui.node.processes import JobResult
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.results.export import Export, choices
 from sapo_edge.tui.screens.results.picture import HEIGHT, LEFT, TOP, WIDTH, draw, to_png, to_svg

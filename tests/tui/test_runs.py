@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from sapo_edge.control.runs import Best, RunView
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.node.launcher import JobResult
+from sapo_edge.tui.node.processes import JobResult
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.runs.screen import Runs
 from sapo_edge.tui.screens.runs.texts import comparison_text

@@ -17,7 +17,8 @@ from textual.widgets import Input
 import sapo_edge.cli.swarm
 from sapo_edge.errors import ConfigError
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.node.launcher import JobResult, SwarmCard
+from sapo_edge.tui.node.launcher import SwarmCard
+from sapo_edge.tui.node.processes import JobResult
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.peers.dialogs import HERE, TOLD, Invite, Join, qr_text
 from sapo_edge.tui.screens.peers.find import FindSwarms, JoinFound

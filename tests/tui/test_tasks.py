@@ -22,7 +22,7 @@ from textual.widgets import Input, OptionList
 
 from sapo_edge.errors import ConfigError, ManifestError
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.node.launcher import JobResult
+from sapo_edge.tui.node.processes import JobResult
 from sapo_edge.tui.screens.tasks.dialogs import EditQuestions, NewQuestions, to_questions, to_text
 from sapo_edge.tui.screens.tasks.screen import TasksView
 from sapo_edge.tui.screens.tasks.texts import MAX_REMARKS, START, check_text, mistakes_text

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -14,6 +14,7 @@ from sapo_edge.config.settings import Setting
 from sapo_edge.node.background import Ended
 from sapo_edge.state.paths import Paths
 from sapo_edge.tui.node.machine import Load
+from sapo_edge.tui.node.processes import Chat, Job
 
 if TYPE_CHECKING:
     # These load the journal, which the first picture does without.
@@ -116,90 +117,11 @@ class SettingRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ChatAnswer:
-    """The state of an answer, of the model with the `adapter` or of the base model; an unknown speed is 0."""
-
-    adapter: bool
-    text: str
-    done: bool
-    tokens_per_second: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class ChatMemory:
-    """How many questions of the plain chat the models remember, and how many of the oldest they have no room for."""
-
-    questions: int
-    forgotten: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """What the run has produced so far, also as the control method `history` tells it: empty before its first round."""
 
     report: RunReport
     history: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class JobResult:
-    """What a command printed, and as `notes` the lines that it wrote for people, unescaped."""
-
-    record: Mapping[str, Any]
-    notes: tuple[str, ...] = ()
-
-
-class Job(Protocol):
-    """A command of `sapo` in a process of its own, which runs once."""
-
-    def run(self, show: Callable[[Mapping[str, Any]], None] = ...) -> JobResult:
-        """Run it to its end; blocks. `show` gets each object that it prints."""
-
-    def close(self) -> None:
-        """End it; can be called from any thread."""
-
-
-class Chat(Protocol):
-    """A conversation with base model and adapter in a process of its own. Its methods block: call them in a thread.
-
-    Attributes:
-        adapter: directory of the adapter that is loaded; "" without one.
-    """
-
-    adapter: str
-
-    def open(self, say: Callable[[str], None]) -> str:
-        """Load model and adapter, and report progress with `say`.
-
-        Returns what they are: "SmolLM2-135M-Instruct, adapter of round 40 (held-out 0.66)".
-        """
-
-    def ask(
-        self,
-        text: str,
-        *,
-        task: bool,
-        temperature: float,
-        show: Callable[[ChatAnswer], None],
-        follow: bool = False,
-        again: bool = False,
-    ) -> ChatMemory:
-        """Let both models answer; return when they are done, or after `cancel`. Without an adapter only one answers.
-
-        Args:
-            task: whether to use the manifest's prompt, with which the adapter was trained, or plain chat.
-            follow: whether plain chat goes on with the remembered conversation, or begins a new one.
-            again: whether this is the newest question once more, whose answers are forgotten first.
-
-        Raises:
-            SapoError: if the process has ended or refuses.
-        """
-
-    def cancel(self) -> None:
-        """Stop answering; can be called from any thread."""
-
-    def close(self) -> None:
-        """End the process, and any method that waits for it; can be called from any thread."""
 
 
 class Launcher(Protocol):

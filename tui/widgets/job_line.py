@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import duration, printable
-from sapo_edge.tui.node.launcher import Job, JobResult
+from sapo_edge.tui.node.processes import Job, JobResult
 from sapo_edge.tui.widgets.small import MARKS, TICK_SECONDS
 
 

@@ -22,18 +22,9 @@ from sapo_edge.state.durable import reported, write_atomically
 from sapo_edge.state.lock import lock_holder
 from sapo_edge.state.paths import Paths, RunPaths
 from sapo_edge.tui.node.history import MAX_POINTS
-from sapo_edge.tui.node.launcher import (
-    Chat,
-    Choices,
-    Consent,
-    Finding,
-    Findings,
-    Job,
-    Outcome,
-    SettingRow,
-    SwarmCard,
-)
+from sapo_edge.tui.node.launcher import Choices, Consent, Finding, Findings, Outcome, SettingRow, SwarmCard
 from sapo_edge.tui.node.machine import Load, LoadMeter
+from sapo_edge.tui.node.processes import Chat, Job
 
 if TYPE_CHECKING:
     from sapo_edge.control.runs import RunView
@@ -174,9 +165,7 @@ class ProgramLauncher:
             write_consent(self.paths.consent, "terminal app", {"network": "swarm"})
 
     def chat(self) -> Chat:
-        from sapo_edge.cli.terminal.processes import ChatProcess
-
-        return ChatProcess(self._home)
+        return Chat(self._home)
 
     def swarm(self) -> SwarmCard | None:
         try:
@@ -251,9 +240,7 @@ class ProgramLauncher:
         return starts_at_login()
 
     def job(self, *arguments: str, text: str = "") -> Job:
-        from sapo_edge.cli.terminal.processes import CommandJob
-
-        return CommandJob(self._home, arguments, text)
+        return Job(self._home, arguments, text)
 
     def _without_manifest(self) -> Workspace:
         """For what must work without the manifest of the settings: another one is chosen in the app, too."""

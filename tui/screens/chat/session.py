@@ -9,7 +9,8 @@ from pathlib import Path
 
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import duration, printable
-from sapo_edge.tui.node.launcher import Chat, ChatAnswer, ChatMemory, Launcher
+from sapo_edge.tui.node.launcher import Launcher
+from sapo_edge.tui.node.processes import Chat, ChatAnswer, ChatMemory
 
 
 class ChatSession:

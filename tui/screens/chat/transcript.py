@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
-from sapo_edge.tui.node.launcher import ChatAnswer
+from sapo_edge.tui.node.processes import ChatAnswer
 
 MAX_TURNS = 20
 """Questions that are kept; older ones are removed."""

@@ -16,7 +16,8 @@ from textual.widgets import Input, Static
 
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
-from sapo_edge.tui.node.launcher import JobResult, Launcher
+from sapo_edge.tui.node.launcher import Launcher
+from sapo_edge.tui.node.processes import JobResult
 from sapo_edge.tui.widgets.dialog import Dialog, WorkDialog
 from sapo_edge.tui.widgets.inputs import MAX_INVITE, InviteInput, in_one_line
 from sapo_edge.tui.widgets.job_line import JobLine

@@ -14,7 +14,8 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from sapo_edge.plain import counted, printable
-from sapo_edge.tui.node.launcher import JobResult, Launcher
+from sapo_edge.tui.node.launcher import Launcher
+from sapo_edge.tui.node.processes import JobResult
 from sapo_edge.tui.screens.peers.dialogs import SwarmChange
 from sapo_edge.tui.widgets.dialog import WorkDialog
 from sapo_edge.tui.widgets.job_line import JobLine

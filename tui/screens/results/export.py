@@ -14,7 +14,8 @@ from textual.widgets.option_list import Option
 
 from sapo_edge.backends.adapter.export import BITS, DEFAULT_QUANTISATION, ExportFormat, Quantisation
 from sapo_edge.plain import printable
-from sapo_edge.tui.node.launcher import JobResult, Launcher
+from sapo_edge.tui.node.launcher import Launcher
+from sapo_edge.tui.node.processes import JobResult
 from sapo_edge.tui.widgets.dialog import Dialog, typed_path
 from sapo_edge.tui.widgets.job_line import JobLine
 

@@ -15,7 +15,8 @@ from textual.widgets import Button, Static
 from sapo_edge.control.report_words import MORE_ROUNDS, spoken
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import counted, printable
-from sapo_edge.tui.node.launcher import JobResult, Outcome
+from sapo_edge.tui.node.launcher import Outcome
+from sapo_edge.tui.node.processes import JobResult
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.results.texts import report_text
 from sapo_edge.tui.screens.view import Change, View

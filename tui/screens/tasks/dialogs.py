@@ -16,7 +16,7 @@ from textual.widgets.text_area import Document
 
 from sapo_edge.plain import printable
 from sapo_edge.state.durable import write_atomically
-from sapo_edge.tui.node.launcher import JobResult
+from sapo_edge.tui.node.processes import JobResult
 from sapo_edge.tui.widgets.dialog import Dialog, WorkDialog, typed_path
 from sapo_edge.tui.widgets.job_line import JobLine
 

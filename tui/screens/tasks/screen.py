@@ -25,7 +25,7 @@ from sapo_edge.care.signals import handling
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.tui.node.history import History
-from sapo_edge.tui.node.launcher import JobResult
+from sapo_edge.tui.node.processes import JobResult
 from sapo_edge.tui.screens.tasks.dialogs import EditQuestions, NewQuestions
 from sapo_edge.tui.screens.tasks.texts import START, check_text, is_offered, manifest_line, mistakes_text, preview_text
 from sapo_edge.tui.screens.view import View

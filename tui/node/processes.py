@@ -1,4 +1,4 @@
-"""Implements `Chat` and `Job` of `sapo_edge.tui.node.launcher`: processes of `sapo` that print JSON lines."""
+"""Commands of `sapo` in processes of their own, which print JSON lines: a conversation, and those that run once."""
 
 from __future__ import annotations
 
@@ -8,18 +8,44 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from sapo_edge.children import end, home_option, python_command, sapo_command, start_piped
 from sapo_edge.errors import SapoError
-from sapo_edge.tui.node.launcher import ChatAnswer, ChatMemory, JobResult
 
 NOTES_BYTES = 64 * 1024
 """Bytes of the end of its stderr that are read."""
 MAX_LINE = 16 * 1024 * 1024
 """Longest line of its output, in bytes."""
 _ERROR = "sapo: "
+
+
+@dataclass(frozen=True, slots=True)
+class ChatAnswer:
+    """The state of an answer, of the model with the `adapter` or of the base model; an unknown speed is 0."""
+
+    adapter: bool
+    text: str
+    done: bool
+    tokens_per_second: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMemory:
+    """How many questions of the plain chat the models remember, and how many of the oldest they have no room for."""
+
+    questions: int
+    forgotten: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What a command printed, and as `notes` the lines that it wrote for people, unescaped."""
+
+    record: Mapping[str, Any]
+    notes: tuple[str, ...] = ()
 
 
 class JsonProcess:
@@ -33,6 +59,7 @@ class JsonProcess:
         self._closed = False
 
     def close(self) -> None:
+        """End it, and any method that waits for it; can be called from any thread."""
         with self._lock:
             self._closed = True
             process, errors = self._process, self._errors
@@ -63,8 +90,14 @@ class JsonProcess:
             return tuple(self._errors.read(NOTES_BYTES).decode("utf-8", errors="replace").splitlines())
 
 
-class ChatProcess(JsonProcess):
-    """A conversation; one question at a time. All methods but `close` and `cancel` belong to one thread at a time."""
+class Chat(JsonProcess):
+    """A conversation with base model and adapter; one question at a time.
+
+    Its methods block. All but `close` and `cancel` belong to one thread at a time.
+
+    Attributes:
+        adapter: directory of the adapter that is loaded; "" without one.
+    """
 
     def __init__(self, home: Path | None, options: tuple[str, ...] = ()) -> None:
         super().__init__(sapo_command("chat", home, "--json", *options))
@@ -73,6 +106,10 @@ class ChatProcess(JsonProcess):
         self._number = 0
 
     def open(self, say: Callable[[str], None]) -> str:
+        """Load model and adapter, and report progress with `say`.
+
+        Returns what they are: "SmolLM2-135M-Instruct, adapter of round 40 (held-out 0.66)".
+        """
         self._start()
         while True:
             message = self._next()
@@ -92,6 +129,16 @@ class ChatProcess(JsonProcess):
         follow: bool = False,
         again: bool = False,
     ) -> ChatMemory:
+        """Let both models answer; return when they are done, or after `cancel`. Without an adapter only one answers.
+
+        Args:
+            task: whether to use the manifest's prompt, with which the adapter was trained, or plain chat.
+            follow: whether plain chat goes on with the remembered conversation, or begins a new one.
+            again: whether this is the newest question once more, whose answers are forgotten first.
+
+        Raises:
+            SapoError: if the process has ended or refuses.
+        """
         self._number += 1
         how = {"task": task, "temperature": temperature, "follow": follow, "again": again}
         self._send({"id": self._number, "ask": text, **how})
@@ -103,6 +150,7 @@ class ChatProcess(JsonProcess):
             show(ChatAnswer(bool(message["adapter"]), str(message["text"]), bool(message["done"]), rate))
 
     def cancel(self) -> None:
+        """Stop answering; can be called from any thread."""
         # If the process has ended, `ask` reports it.
         with contextlib.suppress(SapoError):
             self._send({"cancel": self._number})
@@ -141,7 +189,7 @@ class ChatProcess(JsonProcess):
         return SapoError(f"the chat's process {ended}", "open it again, or see `sapo doctor`")
 
 
-class CommandJob(JsonProcess):
+class Job(JsonProcess):
     """One command, to be run once; its arguments come without `--json` and `--home`, and `text` is its input."""
 
     def __init__(self, home: Path | None, arguments: tuple[str, ...], text: str = "") -> None:
@@ -149,6 +197,7 @@ class CommandJob(JsonProcess):
         self._text = text
 
     def run(self, show: Callable[[Mapping[str, Any]], None] = lambda record: None) -> JobResult:
+        """Run it to its end; blocks. `show` gets each object that it prints."""
         with self._start() as process:
             assert process.stdin is not None and process.stdout is not None
             with contextlib.suppress(OSError):
