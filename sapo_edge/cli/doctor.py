@@ -46,13 +46,5 @@ def _check_network(workspace: Workspace) -> list[Check]:
     except SapoError as error:
         return [Check("swarm", Status.FAIL, error.message, error.remedy)]
     kind = "private" if swarm.is_private else "open"
-    network = examine_network(
-        port=settings.port,
-        listen="loopback" if settings.listen == "loopback" else "all",
-        mdns=settings.mdns == "on",
-        bootstrap=(*settings.addresses, *swarm.bootstrap),
-        swarm=swarm.manifest,
-        psk=swarm.key,
-        node_runs=node_runs(workspace.paths),
-    )
+    network = examine_network(settings, swarm, node_runs=node_runs(workspace.paths))
     return [Check("swarm", Status.PASS, f"{swarm.name}, {kind}"), *network]

@@ -6,16 +6,17 @@ import errno
 import secrets
 import socket
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from sapo_edge.config.settings import Settings
 from sapo_edge.doctor.check import Check, Status
 from sapo_edge.swarm.addresses import LOWEST_PORT, Listen, LocalNetworks, find_local_networks
 from sapo_edge.swarm.router.ports import try_port
 
 if TYPE_CHECKING:
     from sapo_edge.swarm.finding.outside import Outside
+    from sapo_edge.swarm.joining.invite import Swarm
 
 CLOCK_WARN = 60.0
 """Seconds of difference to peers' clocks from which the check warns."""
@@ -27,30 +28,18 @@ _MDNS_PORT = 5353
 _TRIAL_GROUP = "239.255.83.65"
 
 
-def examine_network(
-    *,
-    port: int = 0,
-    listen: Listen = "all",
-    mdns: bool = True,
-    bootstrap: Sequence[str] = (),
-    swarm: bytes | None = None,
-    psk: bytes | None = None,
-    node_runs: bool = False,
-) -> list[Check]:
+def examine_network(settings: Settings, swarm: Swarm, *, node_runs: bool) -> list[Check]:
     """Run all checks of the network. Takes a few seconds and changes nothing.
 
-    Args:
-        port: that the node listens on; 0 for any.
-        bootstrap: addresses of peers to ask whether they reach this machine; may be empty.
-        swarm: the manifest's digest; None outside of a swarm.
-        psk: key of a private swarm.
-        node_runs: whether a node of this state directory is running and uses the port.
+    `node_runs`: whether a node of this state directory is running and uses the port.
     """
+    listen: Listen = "loopback" if settings.listen == "loopback" else "all"
     networks = find_local_networks(listen)
-    checks = [_network(networks, listen), _port(port, node_runs)]
-    if mdns:
+    checks = [_network(networks, listen), _port(settings.port, node_runs)]
+    if settings.mdns == "on":
         checks.append(_multicast(networks))
-    outside = _ask(0 if node_runs else port, listen, bootstrap, swarm, psk) if bootstrap and swarm else None
+    bootstrap = (*settings.addresses, *swarm.bootstrap)
+    outside = _ask(0 if node_runs else settings.port, listen, bootstrap, swarm) if bootstrap else None
     return [*checks, _reachable(outside, networks, bool(bootstrap)), _clock(outside)]
 
 
@@ -153,7 +142,7 @@ def _clock(outside: Outside | None) -> Check:
     return Check("clock", status, detail, "turn on network time; peers reject rollouts that are too old or new")
 
 
-def _ask(port: int, listen: Listen, bootstrap: Sequence[str], swarm: bytes, psk: bytes | None) -> Outside | None:
+def _ask(port: int, listen: Listen, bootstrap: tuple[str, ...], swarm: Swarm) -> Outside | None:
     """Ask peers about this machine; None if none answers or the port is not free."""
     from sapo_edge.swarm.host.logs import preserve_logging
 
@@ -162,7 +151,7 @@ def _ask(port: int, listen: Listen, bootstrap: Sequence[str], swarm: bytes, psk:
 
         from sapo_edge.swarm.finding.outside import Outside
         from sapo_edge.swarm.finding.visiting import ask_peers
-    views = trio.run(ask_peers, port, listen, tuple(bootstrap), swarm, psk)
+    views = trio.run(ask_peers, port, listen, bootstrap, swarm.manifest, swarm.key)
     outside = Outside()
     for view in views:
         outside.record(view)

@@ -33,6 +33,7 @@ from libp2p.utils.varint import encode_varint_prefixed
 from multiaddr import Multiaddr
 
 from sapo_edge.cli import relaying
+from sapo_edge.config.settings import Settings
 from sapo_edge.doctor.network import examine_network
 from sapo_edge.errors import ConfigError
 from sapo_edge.swarm.addresses import Address, LocalNetworks, direct_address, host_address, parse_address
@@ -45,6 +46,7 @@ from sapo_edge.swarm.finding.visiting import carries
 from sapo_edge.swarm.host.host import make_host, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.joining.invite import Swarm
 from sapo_edge.swarm.rendezvous.rendezvous import Rendezvous, keys_at, volunteer_keys
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.swarm.visits import relay as relay_module
@@ -501,7 +503,8 @@ def test_the_command_keeps_its_address_and_stops_at_a_signal(tmp_path: Path) -> 
         second = Relay(tmp_path)
         assert second.process.wait(20) != 0, "its directory is in use"
         second.stop()
-        found = examine_network(listen="loopback", bootstrap=[address], swarm=SWARM)
+        swarm = Swarm(SWARM, "starter", (address,))
+        found = examine_network(Settings(listen="loopback"), swarm, node_runs=False)
         findings = {finding.name: finding for finding in found}
         assert {finding.status for finding in findings.values()} == {"pass"}, findings
         assert "unknown until two" in findings["reachability"].detail, "a peer of this machine's network says nothing"
@@ -517,7 +520,8 @@ def test_the_network_is_examined_without_peers() -> None:
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))
         taken.listen()
-        findings = examine_network(port=taken.getsockname()[1], listen="loopback")
+        settings = Settings(port=taken.getsockname()[1], listen="loopback")
+        findings = examine_network(settings, Swarm(SWARM, "starter"), node_runs=False)
     assert {finding.name: finding.status for finding in findings}["port"] == "fail"
     assert all(finding.remedy for finding in findings if finding.status != "pass")
 
