@@ -16,7 +16,8 @@ from sapo_edge.state.checkpoints import Checkpoints
 from sapo_edge.state.paths import Paths
 
 if TYPE_CHECKING:
-    from sapo_edge.control.runs import Best, RunView
+    from sapo_edge.control.runs import RunView
+    from sapo_edge.events import HeldOut
     from sapo_edge.state.checkpoint import Checkpoint
 
 app = typer.Typer(no_args_is_help=True, help="Several runs beside each other.")
@@ -139,13 +140,13 @@ def compare(
     emit(record, lines, json)
 
 
-def _best(best: Best | None) -> str:
-    return "-" if best is None else f"{best.right / max(1, best.questions):.2f} ({best.right} of {best.questions})"
+def _best(best: HeldOut | None) -> str:
+    return "-" if best is None else f"{best.correct / max(1, best.questions):.2f} ({best.correct} of {best.questions})"
 
 
 def _record(view: RunView) -> dict[str, Any]:
     fields = asdict(view)
     report = fields.pop("report")
-    if fields["best"] is not None:
-        fields["best"] = {name: fields["best"][name] for name in ("round", "right", "questions", "split")}
+    if (best := view.best) is not None:
+        fields["best"] = {"round": best.round, "right": best.correct, "questions": best.questions, "split": best.split}
     return {**fields, "tasks": [] if report is None else report["tasks"]}

@@ -11,37 +11,16 @@ from sapo_edge.control.journal_view import COMPARABLE, last_event
 from sapo_edge.control.report import Report, read_report
 from sapo_edge.errors import StateError
 from sapo_edge.evaluate import Gain, paired_gain
-from sapo_edge.events import NodeStarted
+from sapo_edge.events import HeldOut, NodeStarted
 from sapo_edge.state.checkpoints import Checkpoints
-from sapo_edge.state.journal import reading
+from sapo_edge.state.journal import HELD_OUT, read_held_out, reading
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.runs import run_names
 
 _SPAN = """
 SELECT max(round), min(min(time), coalesce((SELECT min(time) FROM events), max(time))), max(time) FROM rounds
 """
-_BEST = f"""
-SELECT round, correct, questions, split, answers, question_set {COMPARABLE}
-ORDER BY correct DESC, round LIMIT 1
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Best:
-    """The best evaluation of a run.
-
-    Attributes:
-        right, questions: how many were answered right of how many.
-        answers: the mark of each, as in `events.HeldOut`.
-        question_set: mark of the questions and of their verifiers.
-    """
-
-    round: int
-    right: int
-    questions: int
-    split: str
-    answers: str
-    question_set: str
+_BEST = f"SELECT {HELD_OUT} {COMPARABLE} ORDER BY correct DESC, round LIMIT 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +32,7 @@ class RunView:
         began, ended: times of its first event and its last round, Unix seconds; 0 before the first round.
         manifest: SHA-256 (hex) of what it trains on; "" before the first checkpoint.
         model, backend: display names, unescaped; "" if unknown.
-        best: evaluation; None before the first.
+        best: the evaluation with most right answers; None before the first.
         report: before and now; None if nothing can be compared, see `read_report`.
         problem: why nothing is known; "" if it is.
     """
@@ -67,7 +46,7 @@ class RunView:
     model: str = ""
     backend: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    best: Best | None = None
+    best: HeldOut | None = None
     report: Report | None = None
     problem: str = ""
 
@@ -91,13 +70,13 @@ def read_run(paths: Paths, name: str) -> RunView:
     with reading(run.journal) as connection:
         rounds, began, ended = connection.execute(_SPAN).fetchone()
         started = last_event(connection, NodeStarted)
-        best = connection.execute(_BEST).fetchone()
+        best = next((read_held_out(*row) for row in connection.execute(_BEST)), None)
     model, backend, settings = ("", "", {}) if started is None else (started.model, started.backend, started.settings)
     checkpoint = Checkpoints(run.checkpoints).newest_record()
     return RunView(
         name, current, rounds or 0, began or 0.0, ended or 0.0,
         "" if checkpoint is None else checkpoint.manifest_digest,
-        model, backend, settings, None if best is None else Best(*best), read_report(run.journal, None),
+        model, backend, settings, best, read_report(run.journal, None),
     )  # fmt: skip
 
 
@@ -125,5 +104,5 @@ def compare_best(one: RunView, other: RunView) -> Gain | None:
     first, second = one.best, other.best
     if first is None or second is None:
         return None
-    asked = [(best.split, best.questions, best.question_set, len(best.answers)) for best in (first, second)]
+    asked = [(*best.asked, len(best.answers)) for best in (first, second)]
     return paired_gain(first.answers, second.answers) if asked[0] == asked[1] else None

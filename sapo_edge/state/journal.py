@@ -42,8 +42,8 @@ KEEP_EVENTS = 10_000
 while a run of months may have one start, which says what it is made with."""
 CHECKED_BYTES = 64 * 1024 * 1024
 """Journals up to this size are checked whenever they are opened; larger ones only after a crash."""
-
-_HELD_OUT = "round, time, accuracy, correct, questions, low, high, split, answers, question_set"
+HELD_OUT = "round, time, accuracy, correct, questions, low, high, split, answers, question_set"
+"""Columns of an evaluation, as `read_held_out` takes them."""
 _SCHEMA = """
 CREATE TABLE rounds (round INTEGER PRIMARY KEY, time REAL NOT NULL, event TEXT NOT NULL);
 CREATE TABLE rollouts (
@@ -151,7 +151,7 @@ class Journal:
                 rows = [_row(event.round, position, scored) for position, scored in enumerate(rollouts)]
                 connection.executemany(f"INSERT INTO rollouts VALUES ({', '.join('?' * 17)})", rows)
             elif isinstance(event, HeldOut):
-                row = [getattr(event, name) for name in _HELD_OUT.split(", ")]
+                row = [getattr(event, name) for name in HELD_OUT.split(", ")]
                 connection.execute(f"INSERT OR REPLACE INTO held_out VALUES ({', '.join('?' * len(row))})", row)
             else:
                 row = [getattr(event, "round", None), event.time, text]
@@ -221,7 +221,7 @@ class Journal:
 
     def held_out(self, limit: int = 100) -> list[HeldOut]:
         """The newest held-out evaluations, at most `MAX_ROWS`, oldest first."""
-        return self._newest(_read_held_out, f"{_HELD_OUT} FROM held_out", "round DESC, time DESC", limit)
+        return self._newest(read_held_out, f"{HELD_OUT} FROM held_out", "round DESC, time DESC", limit)
 
     def held_out_course(self) -> tuple[HeldOut, HeldOut] | None:
         """The first and the last evaluation on the questions of the last one; None before the first."""
@@ -230,19 +230,19 @@ class Journal:
             last = self.held_out(1)
             if not last:
                 return None
-            query = f"SELECT {_HELD_OUT} {_ASKED} ORDER BY round LIMIT 1"
-            (first,) = self._decoded(_read_held_out, query, last[0].asked)
+            query = f"SELECT {HELD_OUT} {_ASKED} ORDER BY round LIMIT 1"
+            (first,) = self._decoded(read_held_out, query, last[0].asked)
             return first, last[0]
 
     def held_out_after(self, round: int, split: str) -> HeldOut | None:
         """The evaluation of one set after one round; None if there is none."""
-        query = f"SELECT {_HELD_OUT} FROM held_out WHERE round = ? AND split = ?"
-        return next(iter(self._decoded(_read_held_out, query, (round, split))), None)
+        query = f"SELECT {HELD_OUT} FROM held_out WHERE round = ? AND split = ?"
+        return next(iter(self._decoded(read_held_out, query, (round, split))), None)
 
     def best_held_out(self, asked: tuple[str, int, str]) -> tuple[int, HeldOut | None]:
         """The number of evaluations on the same questions, and the best one, the earliest on a tie."""
         (count,) = self._rows(f"SELECT count(*) {_ASKED}", asked)[0]
-        best = self._decoded(_read_held_out, f"SELECT {_HELD_OUT} {_ASKED} ORDER BY correct DESC, round LIMIT 1", asked)
+        best = self._decoded(read_held_out, f"SELECT {HELD_OUT} {_ASKED} ORDER BY correct DESC, round LIMIT 1", asked)
         return count, best[0] if best else None
 
     def external_since_evaluation(self, split: str) -> int:
@@ -401,9 +401,10 @@ def _needs_check(path: Path) -> bool:
     return True
 
 
-def _read_held_out(*row: object) -> HeldOut:
+def read_held_out(*row: object) -> HeldOut:
+    """The evaluation in the columns `HELD_OUT` of a row."""
     # SQLite stores NaN as NULL, as JSON does.
-    fields = dict(zip(_HELD_OUT.split(", "), row, strict=True))
+    fields = dict(zip(HELD_OUT.split(", "), row, strict=True))
     event = events.from_dict({"v": events.VERSION, "event": HeldOut.event, **fields})
     assert isinstance(event, HeldOut)
     return event

@@ -10,7 +10,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from sapo_edge.control.runs import Best, RunView
+from sapo_edge.control.runs import RunView
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.node.processes import JobResult
 from sapo_edge.tui.node.state import Standing
@@ -21,10 +21,11 @@ from sapo_edge.tui.widgets.dialog import Ask
 from tests.tui.fake_launcher import EXPERIMENT, EXPERIMENT_STATE, FakeLauncher
 from tests.tui.fake_node import BEGAN
 from tests.tui.shell import Pictured, attached, press, running, screen, text, until
+from tests.unit.control.evaluations import evaluation
 
 OLD = RunView(
     "slow \x1b[31m", False, 40, BEGAN, BEGAN + 2400, "", "old \x1b[5mmodel", "torch", {"learning_rate": 1e-5},
-    Best(40, 55, 100, "validation", "1" * 55 + "0" * 45, "a"),
+    evaluation(40, "1" * 55 + "0" * 45),
 )  # fmt: skip
 
 
@@ -137,7 +138,7 @@ async def test_an_experiment_is_watched_also_from_a_directory_that_is_gone(
 def test_which_run_is_better_is_told_with_its_interval(right: int, sentence: str) -> None:
     assert OLD.best is not None
     other = replace(OLD, name="other", best=replace(OLD.best, question_set="some"))
-    run = replace(other, best=Best(30, right, 100, "validation", "1" * right + "0" * (100 - right), "some"))
+    run = replace(other, best=evaluation(30, "1" * right + "0" * (100 - right), "some"))
     text = comparison_text(run, other).plain
     assert sentence in text and "points of 100 (95 %:" in text and "no setting" in text
 

@@ -19,12 +19,16 @@ def detail(marks: str, tasks: Sequence[str]) -> Detail:
     return Detail(Evaluation(marks, ("",) * len(marks), tuple(tasks)).marks_by_entry(), examples)
 
 
+def evaluation(round: int, marks: str, question_set: str = "a", split: str = "validation") -> HeldOut:
+    """An evaluation whose questions have these marks."""
+    right = len(marks) - marks.count(WRONG)
+    return HeldOut(
+        round=round, accuracy=right / len(marks), correct=right, questions=len(marks), low=0, high=1,
+        split=split, answers=marks, question_set=question_set, time=1e9 + round,
+    )  # fmt: skip
+
+
 def validate(journal: Journal, round: int, marks: str, tasks: Sequence[str], question_set: str = "a") -> None:
     """Journal an evaluation with its details."""
-    right = len(marks) - marks.count(WRONG)
-    event = HeldOut(
-        round=round, accuracy=right / len(marks), correct=right, questions=len(marks), low=0, high=1,
-        split="validation", answers=marks, question_set=question_set, time=1e9 + round,
-    )  # fmt: skip
-    journal.record(event)
+    journal.record(evaluation(round, marks, question_set))
     journal.record_detail("validation", round, detail(marks, tasks))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sapo_edge.config.settings import Settings
 from sapo_edge.control.report import Report, read_report
-from sapo_edge.control.runs import Best, RunView, compare_best, differing, read_run, read_runs
+from sapo_edge.control.runs import RunView, compare_best, differing, read_run, read_runs
 from sapo_edge.events import Comparison, HeadStart, NodeStarted
 from sapo_edge.state.detail import AHEAD, EXAMPLES, MAX_CHARACTERS, Detail, Example
 from sapo_edge.state.journal import Journal
@@ -21,7 +21,7 @@ from sapo_edge.state.paths import Paths
 from sapo_edge.state.runs import begin_run
 from tests.fakes import round_event
 from tests.tui.fake_node import details, evaluated, finished
-from tests.unit.control.evaluations import detail, validate
+from tests.unit.control.evaluations import detail, evaluation, validate
 
 
 def record(paths: Paths, rounds: int, asked: str = "some", **settings: object) -> None:
@@ -47,7 +47,7 @@ def test_runs_are_read_with_what_they_learned(tmp_path: Path) -> None:
     first, slow = read_runs(paths)
     assert (first.name, first.current, first.rounds) == ("first", False, 20)
     assert (slow.name, slow.current, slow.rounds, slow.model) == ("slow", True, 30, "a model")
-    assert slow.best is not None and (slow.best.round, slow.best.right, slow.best.questions) == (30, 68, 100)
+    assert slow.best is not None and (slow.best.round, slow.best.correct, slow.best.questions) == (30, 68, 100)
     assert first.report is not None and {task.name for task in first.report.tasks} == {"chain_sum", "gcd"}
     assert differing(first, slow) == [("learning_rate", str(Settings().learning_rate), "1e-05")]
     # Neither do pauses and checkpoints change what is learned.
@@ -59,10 +59,10 @@ def test_runs_are_read_with_what_they_learned(tmp_path: Path) -> None:
 
 
 def test_other_questions_are_not_compared_and_only_known_settings() -> None:
-    one = RunView("one", True, manifest="ab", best=Best(1, 1, 2, "validation", "10", "some"))
+    one = RunView("one", True, manifest="ab", best=evaluation(1, "10"))
     for best in (
-        None, Best(1, 1, 3, "validation", "100", "some"), Best(1, 1, 2, "test", "10", "some"),
-        Best(1, 1, 2, "validation", "", "some"), Best(1, 1, 2, "validation", "10", "others"),
+        None, evaluation(1, "100"), evaluation(1, "10", split="test"), replace(evaluation(1, "10"), answers=""),
+        evaluation(1, "10", "others"),
     ):  # fmt: skip
         assert compare_best(one, replace(one, best=best)) is None
         assert compare_best(replace(one, best=best), one) is None
@@ -78,11 +78,12 @@ def test_a_damaged_journal_hides_no_other_run(tmp_path: Path) -> None:
     record(paths, 10)
     begin_run(paths, "other")
     journal = paths.run_of("first").journal
-    # A single letter of a row, which is a text to SQLite, then the whole file.
-    with closing(sqlite3.connect(journal)) as connection, connection:
-        connection.execute("UPDATE events SET event = replace(event, '\"model\"', '\"nodel\"')")
-    first, other = read_runs(paths)
-    assert "damaged" in first.problem and not first.rounds and other.current
+    # A mark of an evaluation, a single letter of a row, which is a text to SQLite, then the whole file.
+    for damage in ("held_out SET low = 'x'", "events SET event = replace(event, '\"model\"', '\"nodel\"')"):
+        with closing(sqlite3.connect(journal)) as connection, connection:
+            connection.execute(f"UPDATE {damage}")
+        first, other = read_runs(paths)
+        assert "damaged" in first.problem and not first.rounds and other.current
     journal.write_bytes(b"damaged" * 1000)
     first, other = read_runs(paths)
     assert "damaged" in first.problem and not first.rounds and not other.problem and other.current

@@ -48,7 +48,7 @@ class RunList(CursorList["RunView"]):
             "mark": (f"{'●' if run.current else ' '}{'=' if run.name == self.compared else ' '}", "good"),
             "name": (printable(run.name), "strong" if run.current else ""),
             "rounds": (str(run.rounds), ""),
-            "best": ("-" if best is None else f"{best.right / max(1, best.questions):.2f}", ""),
+            "best": ("-" if best is None else f"{best.correct / max(1, best.questions):.2f}", ""),
             "ended": (format_time(run.ended)[:16] if run.rounds else "not begun", "muted"),
             "model": (printable(run.problem), "bad") if run.problem else (printable(run.model), "muted"),
         }
