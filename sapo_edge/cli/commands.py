@@ -36,8 +36,6 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
 }  # fmt: skip
 """Module and function, or group of commands, under the headings and in the order of the help."""
 PLACES: Mapping[str, str] = {name: place for group in GROUPS.values() for name, place in group.items()}
-FORMER: Mapping[str, str] = {"serve": "web.serve.serve"}
-"""Earlier names of commands: they work, and no list has them."""
 
 
 class Commands(Mapping[str, Any]):
@@ -63,7 +61,7 @@ class Program(TyperGroup):
 
 @cache
 def _load(name: str) -> Any:
-    module, _, attribute = (PLACES.get(name) or FORMER[name]).rpartition(".")
+    module, _, attribute = PLACES[name].rpartition(".")
     target = getattr(import_module(f"sapo_edge.cli.{module}"), attribute)
     if isinstance(target, typer.Typer):
         command: Any = typer.main.get_group(target)
@@ -72,5 +70,5 @@ def _load(name: str) -> Any:
         single = typer.Typer(add_completion=False)
         single.command(name)(target)
         command = typer.main.get_command(single)
-    command.rich_help_panel = next((title for title, group in GROUPS.items() if name in group), None)
+    command.rich_help_panel = next(title for title, group in GROUPS.items() if name in group)
     return command

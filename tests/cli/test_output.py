@@ -316,15 +316,10 @@ def test_the_extra_of_the_page_is_named(invoke: Invoke, tmp_path: Path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_page_on_a_port_in_use_is_refused_under_both_its_names(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_page_on_a_port_in_use_is_refused(invoke: Invoke, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = ("--home", tmp_path, "--port", str(taken.getsockname()[1]))
         assert_refused(invoke("web", *where), 1, "choose another one with --port")
-        result = invoke("serve", *where)
-    told, problem = result.err.splitlines()
-    assert "sapo web" in told and "choose another one with --port" in problem and result.code == 1
-    listed = invoke("--help").out
-    assert " web " in listed and " serve " not in listed
 
 
 @pytest.mark.parametrize(("arguments", "parts"), [

@@ -24,10 +24,11 @@ HOST = "127.0.0.1"
 """Loopback only: whoever opens the page acts as the node's owner, and nothing is encrypted."""
 COMMAND = python_command("-m", "sapo_edge.cli.web.app")
 
-Port = Annotated[int, typer.Option(min=0, max=65535, help="TCP port on 127.0.0.1; 0 for any.")]
 
-
-def web(port: Port = DEFAULT_PORT, home: Home = None) -> None:
+def web(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="TCP port on 127.0.0.1; 0 for any.")] = DEFAULT_PORT,
+    home: Home = None,
+) -> None:
     """Show the terminal app in a browser on this machine; print the address to open. Ctrl-C ends it, not the node."""
     try:
         from sapo_edge.cli.web.server import PageServer
@@ -51,12 +52,6 @@ def web(port: Port = DEFAULT_PORT, home: Home = None) -> None:
         )
         with contextlib.redirect_stdout(_Narration()):
             asyncio.run(_serve(server, listening))
-
-
-def serve(port: Port = DEFAULT_PORT, home: Home = None) -> None:
-    """The earlier name of `sapo web`."""
-    narrate("`sapo serve` is called `sapo web` now: it shows the terminal app in a browser, and serves no model")
-    web(port, home)
 
 
 def _listen(port: int) -> socket.socket:
