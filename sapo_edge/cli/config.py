@@ -84,11 +84,11 @@ def _editor() -> list[str]:
 @app.command("set")
 def set_setting(name: str, value: Annotated[str | None, typer.Argument()] = None, home: Home = None) -> None:
     """Write a setting into config.toml; without a value, remove it."""
-    from sapo_edge.config.layers import set_value
+    from sapo_edge.config.layers import set_values
 
     paths = Paths.default(home)
     stored = None if value is None else storable(name, value)
-    set_value(paths.config_file, name, stored)
+    set_values(paths.config_file, {name: stored})
     print(paths.config_file)
     if stored != value:
         narrate(f"{name} = {stored}: an absolute path, so that it is found from every directory")

@@ -88,7 +88,7 @@ def _write_settings(paths: Paths, profile: str, settings: Mapping[str, object]) 
     wanted |= {name: storable(name, value) for name, value in wanted.items() if isinstance(value, str)}
     values = {name: value for name, value in wanted.items() if before.get(name) != value}
     # All or none.
-    for setting, value in set_values(paths.config_file, values, "set-up").items() if values else ():
+    for setting, value in set_values(paths.config_file, values, "set-up").items():
         print(f"{setting} = {value}")
 
 

@@ -108,21 +108,13 @@ def read_file(file: Path) -> dict[str, object]:
     return values
 
 
-def set_value(file: Path, name: str, value: str | None) -> int | float | str | None:
-    """Write one setting into `config.toml`, as `set_values` does, and return it as stored; None removes it."""
-    name = name.replace("-", "_")
-    return set_values(file, {name: value})[name]
-
-
 def set_values(
     file: Path, values: Mapping[str, object], source: str = "command line"
 ) -> dict[str, int | float | str | None]:
-    """Write several settings into `config.toml` at once, keeping comments, order and line endings.
-
-    Returns them as stored.
+    """Write settings into `config.toml` at once, keeping comments, order and line endings. Returns them as stored.
 
     Args:
-        file: created, with its directory, if missing.
+        file: created, with its directory, if missing; left as it is without values.
         values: by setting name; numbers may come as text. None removes a setting from the file.
         source: of the values, for messages.
 
@@ -132,7 +124,10 @@ def set_values(
     """
     import tomlkit.exceptions
 
+    values = {name.replace("-", "_"): value for name, value in values.items()}
     check_names(values, source)
+    if not values:
+        return {}
     checked = {name: None if value is None else SETTINGS[name].check(value, source) for name, value in values.items()}
     after = read_file(file)
     before = _read_text(file)

@@ -9,12 +9,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import DEFAULT, Mock
 
 import pytest
 
@@ -124,7 +123,7 @@ def test_consent_is_written_with_its_settings(launcher: ProgramLauncher) -> None
     launcher.accept(Consent("solo"))
     assert launcher.consented() and not agreed_to_share(launcher.paths.consent)
     before = launcher.paths.consent.read_bytes()
-    layers.set_value(launcher.paths.config_file, "network", "swarm")
+    layers.set_values(launcher.paths.config_file, {"network": "swarm"})
     assert not launcher.consented(), "changed outside the app: its first screen asks"
     launcher.set("network", "solo")
     assert launcher.consented() and launcher.paths.consent.read_bytes() == before
@@ -216,8 +215,12 @@ def test_failed_consent_changes_no_file(launcher: ProgramLauncher, monkeypatch: 
     if step == "consent":
         monkeypatch.setattr("sapo_edge.state.consent.write_atomically", find_the_disk_full)
     if step == "settings":
-        late = Mock(wraps=layers.set_value, side_effect=[DEFAULT, ConfigError("the disk is full", "free some space")])
-        monkeypatch.setattr(launcher_module, "set_value", late)
+
+        def written(file: Path, values: Mapping[str, object]) -> None:
+            layers.set_values(file, values)
+            raise ConfigError("the disk is full", "free some space")
+
+        monkeypatch.setattr(launcher_module, "set_values", written)
     with pytest.raises((ConfigError, StateError)):
         launcher.accept(Consent("invite", invite[:-1] if step == "invite" else invite, threads=2))
     assert {file: file.read_bytes() for file in before} == before

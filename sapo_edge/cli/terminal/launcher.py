@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.config.curves import goes_to
-from sapo_edge.config.layers import set_value
+from sapo_edge.config.layers import set_values
 from sapo_edge.config.settings import SETTINGS
 from sapo_edge.doctor.check import Check, Status
 from sapo_edge.errors import ConfigError, SapoError
@@ -117,8 +117,7 @@ class ProgramLauncher:
         self.paths.create()
         swarms = self.paths.state / "swarms.json"
         with _restored_on_failure(self.paths.config_file, swarms, self.paths.consent):
-            for name, value in settings.items():
-                set_value(self.paths.config_file, name, value)
+            set_values(self.paths.config_file, settings)
             if consent.network == "invite":
                 from sapo_edge.library.joining import join
                 from sapo_edge.swarm.joining.membership import Membership
@@ -160,7 +159,7 @@ class ProgramLauncher:
             return SETTINGS[name].default
 
     def set(self, name: str, value: str | None) -> None:
-        set_value(self.paths.config_file, name, None if value is None else storable(name, value))
+        set_values(self.paths.config_file, {name: None if value is None else storable(name, value)})
         if name == "network" and value != "solo" and agreed_to_share(self.paths.consent) is False:
             write_consent(self.paths.consent, "terminal app", {"network": "swarm"})
 

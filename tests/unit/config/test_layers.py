@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sapo_edge.config.layers import read_file, resolve, set_value
+from sapo_edge.config.layers import read_file, resolve, set_values
 from sapo_edge.config.settings import SETTINGS, Settings, dht_contacts
 from sapo_edge.errors import ConfigError, ExitCode
 from sapo_edge.policy import LoraSettings, UpdateSettings
@@ -110,7 +110,7 @@ def test_errors_suggest_similar_names_or_have_line_and_column(tmp_path: Path) ->
 
 def test_a_file_names_its_version(tmp_path: Path) -> None:
     file = write_config(tmp_path, "version = 1\nown = 6\n")
-    assert read_file(file) == {"own": 6} and set_value(file, "own", "7") == 7
+    assert read_file(file) == {"own": 6} and set_values(file, {"own": "7"}) == {"own": 7}
     assert file.read_text() == "version = 1\nown = 7\n"
     for version, part in (("2", "newer sapo-edge; update"), ('"1"', "no such"), ("true", "no such"), ("0", "no such")):
         with pytest.raises(ConfigError, match=part):
@@ -130,32 +130,32 @@ def test_unreadable_files_are_rejected_and_one_with_a_byte_order_mark_is_read(tm
 def test_setting_a_value_keeps_comments_order_and_line_endings(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_bytes(b"# mine\r\nown = 4  # few\r\nrank = 8\r\n")
-    assert set_value(file, "own", "6") == 6
-    assert set_value(file, "learning-rate", "1e-4") == 1e-4
+    assert set_values(file, {"own": "6"}) == {"own": 6}
+    assert set_values(file, {"learning-rate": "1e-4"}) == {"learning_rate": 1e-4}
     assert file.read_bytes() == b"# mine\r\nown = 6  # few\r\nrank = 8\r\nlearning_rate = 0.0001\r\n"
-    assert set_value(file, "rank", None) is None
+    assert set_values(file, {"rank": None}) == {"rank": None}
     assert read_file(file) == {"own": 6, "learning_rate": 1e-4}
     before = file.read_bytes()
     for name, value in (("own", "0"), ("onw", "1"), ("quiet_hours", "22-7")):
         with pytest.raises(ConfigError):
-            set_value(file, name, value)
+            set_values(file, {name: value})
     assert file.read_bytes() == before and os.listdir(tmp_path) == ["config.toml"], "a rejected value changes nothing"
 
 
 def test_setting_creates_the_file_and_follows_a_link(tmp_path: Path) -> None:
     file = tmp_path / "new" / "config.toml"
-    set_value(file, "manifest", 'quo"te')
+    set_values(file, {"manifest": 'quo"te'})
     assert read_file(file) == {"manifest": 'quo"te'}
     link = tmp_path / "link.toml"
     try:
         link.symlink_to(file)
     except OSError:
         pytest.skip("no symbolic links here")
-    set_value(link, "own", "2")
+    set_values(link, {"own": "2"})
     assert link.is_symlink() and read_file(file)["own"] == 2
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="can't") as error:
-        set_value(tmp_path / "file" / "config.toml", "own", "3")
+        set_values(tmp_path / "file" / "config.toml", {"own": "3"})
     assert error.value.exit_code is ExitCode.FAILED
 
 
