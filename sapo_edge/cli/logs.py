@@ -14,9 +14,9 @@ import typer
 
 from sapo_edge.cli.options import Home, JsonEvents
 from sapo_edge.cli.output import print_json
-from sapo_edge.control.client import connect, node_runs
+from sapo_edge.control.client import NotListeningError, connect, node_runs
 from sapo_edge.control.event_words import describe_event
-from sapo_edge.errors import ConfigError, NoNodeError
+from sapo_edge.errors import ConfigError
 from sapo_edge.events import VERSION, from_dict
 from sapo_edge.plain import format_time, narrate, printable
 from sapo_edge.state.log_reader import LogReader
@@ -45,27 +45,21 @@ def logs(
     if level not in LEVELS:
         raise ConfigError(f"there is no level {level!r}", f"choose one of {', '.join(LEVELS)}")
     paths = Paths.default(home)
+    begin = None if since is None else parse_since(since, time.time())
     entries: Iterator[Mapping[str, Any] | Record]
-    if since is not None:
-        begin = parse_since(since, time.time())
-        _check_log(paths, follow=follow)
-        entries = records(paths, lines=None, since=begin, level=level, follow=follow)
-    elif node_runs(paths):
+    if begin is None and node_runs(paths):
         entries = _events(paths, lines, level, follow=follow)
     else:
-        _check_log(paths, follow=follow)
-        narrate(f"no node runs; from {paths.log}")
-        entries = records(paths, lines=lines, since=0.0, level=level, follow=follow)
+        if not paths.log.exists() and not follow:
+            raise NotListeningError
+        if begin is None:
+            narrate(f"no node runs; from {paths.log}")
+        entries = records(paths, lines=lines if begin is None else None, since=begin or 0.0, level=level, follow=follow)
     for entry in entries:
         if json:
             print_json(_as_object(entry))
         else:
             print(_as_line(entry), flush=True)
-
-
-def _check_log(paths: Paths, *, follow: bool) -> None:
-    if not paths.log.exists() and not follow:
-        raise NoNodeError("no node runs here", "start one with `sapo run`")
 
 
 def _events(paths: Paths, lines: int, level: str, *, follow: bool) -> Iterator[Mapping[str, Any]]:
