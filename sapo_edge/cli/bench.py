@@ -91,12 +91,10 @@ def _measure(workspace: Workspace, name: str, repeats: int) -> dict[str, Any]:
     """The figures of one backend, or its error and remedy."""
     from sapo_edge.doctor.bench import Benchmark
 
-    settings = workspace.settings
     manifest = workspace.require_manifest()
     benchmark = Benchmark(
-        name, str(workspace.model), manifest.to_bytes().hex(), str(workspace.paths.cache), settings.answers,
-        settings.rank, settings.threads, repeats, workspace.quantise, settings.precision, str(manifest.store or ""),
-        settings.sampler,
+        name, str(workspace.model), manifest.to_bytes().hex(), str(manifest.store or ""), str(workspace.paths.cache),
+        repeats, workspace.quantise, workspace.settings.as_dict(),
     )  # fmt: skip
     narrate(f"measuring {name}")
     ended = subprocess.run(

@@ -9,13 +9,14 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sapo_edge.care.sensors import peak_memory
+from sapo_edge.config.settings import Settings
 from sapo_edge.errors import SapoError
 from sapo_edge.policy import LoraSettings, Policy, Prompt, Sample, TrainingAnswer, TrainingGroup, UpdateSettings
 
@@ -29,23 +30,19 @@ class Benchmark:
 
     Attributes:
         manifest: whose prompts are used, its bytes as hexadecimal digits.
-        threads: CPU threads; 0 for the backend's choice.
-        quantise: number format to which a directory's matrices are quantised; "" for none.
         store: directory of the questions that the manifest names by digest.
+        quantise: number format to which a directory's matrices are quantised; "" for none.
+        settings: of a node, by name.
     """
 
     backend: str
     model: str
     manifest: str
+    store: str
     cache: str
-    answers: int
-    rank: int
-    threads: int
     repeats: int
-    quantise: str = ""
-    precision: str = "auto"
-    store: str = ""
-    sampler: str = "auto"
+    quantise: str
+    settings: Mapping[str, Any]
 
 
 def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> dict[str, Any]:
@@ -60,15 +57,15 @@ def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> dict[str, A
     model = Path(benchmark.model)
     with tempfile.TemporaryDirectory(prefix="sapo-bench-") as workspace:
         begin = time.perf_counter()
-        cache, quantise, precision = Path(benchmark.cache), benchmark.quantise, benchmark.precision
+        cache, quantise, settings = Path(benchmark.cache), benchmark.quantise, Settings(**benchmark.settings)
         # As a node opens it, which keeps more in memory where there is room.
         size = RoundShape(
-            benchmark.rank, QUESTIONS, benchmark.answers, PROMPT_TOKENS, TOKENS, quantise=quantise,
-            precision=precision, cache=cache,
+            settings.rank, QUESTIONS, settings.answers, PROMPT_TOKENS, TOKENS, quantise=quantise,
+            precision=settings.precision, cache=cache,
         )  # fmt: skip
         options = OpenOptions(
-            model, cache, Path(workspace), LoraSettings(rank=benchmark.rank), benchmark.threads,
-            narrate=narrate, quantise=quantise, precision=precision, sampler=benchmark.sampler, size=size,
+            model, cache, Path(workspace), LoraSettings(rank=settings.rank), settings.threads, narrate=narrate,
+            quantise=quantise, precision=settings.precision, sampler=settings.sampler, size=size,
         )  # fmt: skip
         policy, reasons = detect.open_policy(detect.detect(benchmark.backend, model), options)
         load_seconds = time.perf_counter() - begin
@@ -78,10 +75,10 @@ def measure(benchmark: Benchmark, narrate: Callable[[str], None]) -> dict[str, A
             rounds = []
             for number in range(1, benchmark.repeats + 1):
                 narrate(f"{benchmark.backend}: round {number} of {benchmark.repeats}")
-                rounds.append(_measure_round(policy, prompts, benchmark.answers, TOKENS, number))
+                rounds.append(_measure_round(policy, prompts, settings.answers, TOKENS, number))
             speeds, update_seconds, update_tokens = zip(*rounds, strict=True)
             longest = max(len(policy.encode("".join(message.content for message in prompt))) for prompt in prompts)
-            estimated = policy.memory_estimate(len(prompts), benchmark.answers, longest, TOKENS)
+            estimated = policy.memory_estimate(len(prompts), settings.answers, longest, TOKENS)
             return {
                 "load_seconds": load_seconds, "tokens_per_second": speeds, "update_seconds": update_seconds,
                 "update_tokens": update_tokens, "peak_bytes": peak_memory(), "device_bytes": _device_peak(),
