@@ -70,7 +70,9 @@ def list_models(backend: Backend = None, home: Home = None, json: Json = False) 
 
     workspace = open_workspace(home, {"backend": backend}, needs_manifest=False)
     embedded = embedded_model()
-    models = [] if embedded is None else [describe(workspace, EMBEDDED, embedded, "apache-2.0")]
+    models = []
+    if embedded is not None:
+        models.append(describe(workspace, EMBEDDED, embedded, embedded.stat().st_size, "apache-2.0"))
     models += [_kept(workspace, model) for model in kept_models()]
     if not models and not json:
         narrate("no model is here; download one with: sapo models pull hf:ORGANISATION/MODEL")
@@ -92,7 +94,7 @@ def pull(name: Name, home: Home = None, json: Json = False) -> None:
 
     with closing(DownloadReport(name, narrate)) as progress:
         path = hub_model(_hub_name(name), fetch=True, progress=progress)
-    model = describe(open_workspace(home, needs_manifest=False), name, path)
+    model = _at(open_workspace(home, needs_manifest=False), name, path)
     if json:
         print_json(_record(model))
         return
@@ -107,13 +109,10 @@ def show(
     backend: Backend = None, home: Home = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Show what a model is, which backend would run it, and the memory that it needs."""
-    from sapo_edge.backends.hub.cache import kept_models
     from sapo_edge.backends.model.find import find_model
 
     path = find_model("" if name == EMBEDDED else name, download=False)
-    licence = next((model.licence for model in kept_models() if model.path == path), "")
-    workspace = open_workspace(home, {"backend": backend}, needs_manifest=False)
-    model = describe(workspace, name, path, licence)
+    model = _at(open_workspace(home, {"backend": backend}, needs_manifest=False), name, path)
     free = f" of {size(model.free)} available" if model.free else ""
     rows = {
         "path": str(model.path), "on disk": size(model.bytes), "architecture": model.architecture,
@@ -141,14 +140,14 @@ def remove(
     report({"done": "remove", "model": name, "bytes": freed}, f"removed {name}: {size(freed)}", json)
 
 
-def describe(workspace: Workspace, name: str, path: Path, licence: str = "") -> Described:
-    """What a model is and whether it fits, without loading it."""
+def describe(workspace: Workspace, name: str, path: Path, bytes: int, licence: str = "") -> Described:
+    """What a model of so many bytes is and whether it fits, without loading it."""
     from sapo_edge.backends.choose import detect
     from sapo_edge.backends.model.hf_directory import HfDirectory
     from sapo_edge.backends.model.source import open_source, shape_of
     from sapo_edge.doctor.backends import memory_need
 
-    model = Described(name, path, _size(path), licence=licence)
+    model = Described(name, path, bytes, licence=licence)
     try:
         source = open_source(path, mlx=True)
         sizes = shape_of(source)
@@ -174,12 +173,18 @@ def _kept(workspace: Workspace, model: KeptModel) -> Described:
     if not model.complete:
         problem = f"it is not complete; go on with: sapo models pull {model.name}"
         return Described(model.name, model.path, model.bytes, licence=model.licence, problem=problem)
-    return describe(workspace, model.name, model.path, model.licence)
+    return describe(workspace, model.name, model.path, model.bytes, model.licence)
 
 
-def _size(path: Path) -> int:
+def _at(workspace: Workspace, name: str, path: Path) -> Described:
+    from sapo_edge.backends.hub.cache import kept_models
+
+    # A directory of the hub's cache also holds GGUF files, which are models by themselves, and what belongs to none.
+    kept = next((model for model in kept_models() if model.path == path), None)
+    if kept is not None:
+        return describe(workspace, name, path, kept.bytes, kept.licence)
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    return sum(file.stat().st_size for file in files)
+    return describe(workspace, name, path, sum(file.stat().st_size for file in files))
 
 
 def _record(model: Described) -> dict[str, object]:

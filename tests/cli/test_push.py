@@ -253,6 +253,17 @@ def test_a_model_is_pulled_listed_shown_and_removed(hub: Hub, invoke: Invoke, tm
     assert FILE not in invoke("models", "list", *home).out
 
 
+def test_a_directory_of_the_hub_takes_what_its_removal_frees(hub: Hub, invoke: Invoke) -> None:
+    name = "hf:someone/tiny"
+    place = Path(invoke("models", "pull", name).out.strip())
+    # One is a model by itself, and the other belongs to none.
+    for file in ("tiny-Q4_0.gguf", "pytorch_model.bin"):
+        (place / file).write_bytes(bytes(1000))
+    listed = {model["name"]: model["bytes"] for model in invoke("models", "list", "--json").record["models"]}
+    told = [invoke("models", word, name, "--json").record["bytes"] for word in ("show", "pull", "remove")]
+    assert told == [listed[name]] * 3 and listed[f"{name}:tiny-Q4_0.gguf"] == 1000
+
+
 def test_a_damaged_model_is_listed_with_its_problem(hub: Hub, invoke: Invoke, tmp_path: Path) -> None:
     path = Path(invoke("models", "pull", FILE).out.strip())
     path.resolve().write_bytes(path.read_bytes()[:1000])
