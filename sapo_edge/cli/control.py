@@ -19,7 +19,7 @@ from sapo_edge.node.background import Background
 from sapo_edge.plain import counted, line, narrate, printable, reasons, size
 from sapo_edge.state.lock import wait_until_released
 from sapo_edge.state.paths import Paths
-from sapo_edge.swarm.status import describe_search
+from sapo_edge.swarm.status import describe_search, host_port
 
 CLOCK_SECONDS = 60
 """Smallest difference between clocks that `sapo status` shows."""
@@ -212,11 +212,9 @@ def _swarm_lines(swarm: Mapping[str, Any] | None) -> list[str]:
 
 
 def _peer_line(peer: Mapping[str, Any]) -> str:
-    parts = str(peer.get("address", "")).split("/")
-    # /ip4/192.0.2.1/tcp/4001/p2p/...
-    address = f"{parts[2]}:{parts[4]}" if len(parts) > 4 else "unknown"
+    name, address = printable(peer.get("name", ""))[:19], host_port(printable(peer.get("address", ""))) or "unknown"
+    address = address if len(address) <= 21 else f"{address[:20]}…"
     rejected = sum(int(number) for number in (peer.get("rejected") or {}).values())
-    name, address = printable(peer.get("name", ""))[:19], printable(address)[:21]
     direction = {"in": "in", "out": "out"}.get(str(peer.get("direction")), "?")
     traffic = f"{size(peer.get('received', 0)):>8} {size(peer.get('sent', 0)):>8}"
     return f"{name:19} {address:21} {direction:3} {'yes' if peer.get('mesh') else 'no':4} {traffic} {rejected:7}"

@@ -61,6 +61,15 @@ class PeerInfo:
     score: float
 
 
+def host_port(address: str) -> str:
+    """A multiaddress as host and port, without the peer id: 192.0.2.1:4001; "" if it is none of TCP."""
+    parts = address.split("/")
+    if len(parts) < 5 or parts[3] != "tcp":
+        return ""
+    host = f"[{parts[2]}]" if parts[1] == "ip6" else parts[2]
+    return f"{host}:{parts[4]}{' by relay' if 'p2p-circuit' in parts else ''}"
+
+
 @dataclass(frozen=True, slots=True)
 class LastSeen:
     """When a swarm was last found, in Unix seconds.

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -115,6 +115,18 @@ def test_peers_are_shown_with_their_rejections(invoke: Invoke, tmp_path: Path) -
     assert lines[2].startswith("evil\\x1b[2J\\u202e ") and " unknown " in lines[2]
     assert lines[3] == "refused     amber-otter-041: forged 2, rate 1"
     assert all(len(line) <= 80 and line.isprintable() for line in lines)
+
+
+@pytest.mark.parametrize(("address", "shown"), [
+    ("/ip6/fe80::1/tcp/4001", "[fe80::1]:4001"), ("/ip6/2a00:1450:4001:81b::200e/tcp/4001", "[2a00:1450:4001:81b:…"),
+    ("/ip4/192.0.2.1/tcp/4001/p2p/relay/p2p-circuit", "192.0.2.1:4001 by re…"), ("/ip6/\x1b[2J/tcp/1", "[\\x1b[2J]:1"),
+])  # fmt: skip
+def test_a_peers_address_is_its_host_and_port_and_marked_where_it_is_cut(
+    invoke: Invoke, tmp_path: Path, address: str, shown: str
+) -> None:
+    with running(tmp_path, FakeNode(peer_records=[asdict(replace(PEERS[0], address=address))])):
+        told = invoke("peers", "--home", tmp_path)
+    assert told.out.splitlines()[1][20:42] == f"{shown:22}"
 
 
 def test_pause_resume_and_stop_reach_the_node(invoke: Invoke, tmp_path: Path) -> None:

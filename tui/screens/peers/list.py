@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from sapo_edge.plain import duration, printable, size
+from sapo_edge.swarm.status import host_port
 from sapo_edge.tui.widgets.cursor_list import Cells, Column, CursorList
 
 Peer = Mapping[str, Any]
@@ -58,6 +59,7 @@ class PeerList(CursorList[Peer]):
         return f"{column.title}{'▼' if self.descending else '▲'}"
 
     def cells(self, peer: Peer) -> Cells:
+        address = printable(peer.get("address", ""))[:300]
         since, refused, score = (_value(peer, key, self._now) for key in ("since", "refused", "score"))
         return {
             "name": (printable(peer.get("name", ""))[:80], "" if peer.get("subscribed") else "muted"),
@@ -69,7 +71,7 @@ class PeerList(CursorList[Peer]):
             "refused": (str(refused), "warn") if refused else ("-", "muted"),
             "score": (f"{score:.1f}", "bad" if score < 0 else "muted"),
             "mesh": ("yes", "good") if peer.get("mesh") else ("no", "muted"),
-            "address": (_host_port(printable(peer.get("address", ""))[:300]), "muted"),
+            "address": (host_port(address) or address, "muted"),
         }
 
 
@@ -85,12 +87,3 @@ def _value(peer: Peer, key: str, now: float) -> Any:
             return bool(peer.get("mesh"))
         case _:
             return float(peer.get(key) or 0)
-
-
-def _host_port(address: str) -> str:
-    """An address as host and port, without the peer id: 192.0.2.1:4001."""
-    parts = address.split("/")
-    if len(parts) < 5 or parts[3] != "tcp":
-        return address
-    host = f"[{parts[2]}]" if parts[1] == "ip6" else parts[2]
-    return f"{host}:{parts[4]}{' by relay' if 'p2p-circuit' in parts else ''}"
