@@ -18,8 +18,8 @@ _INVISIBLE = {"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"}
 
 
 def narrate(text: str) -> None:
-    """Print a line for the user on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """Print lines for the user on stderr, escaped: they may quote what others wrote."""
+    print(printable(text, lines=True), file=sys.stderr, flush=True)
 
 
 def printable(text: object, *, lines: bool = False) -> str:

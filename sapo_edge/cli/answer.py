@@ -24,7 +24,7 @@ def answer(home: Home = None, json: Json = False) -> None:
 
     with connect(Paths.default(home)) as client:
         question = Question.from_dict(client.request("question", timeout=_SECONDS))
-        narrate(f"{printable(question.text, lines=True)}\n\n{_HOW}")
+        narrate(f"{question.text}\n\n{_HOW}")
         try:
             typed = typed_answers()
         except KeyboardInterrupt:

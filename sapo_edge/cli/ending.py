@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from sapo_edge.cli.output import discard_output
 from sapo_edge.errors import ExitCode, SapoError
-from sapo_edge.plain import printable
+from sapo_edge.plain import narrate, printable
 from sapo_edge.state.durable import state_error
 from sapo_edge.state.logs import priority
 
@@ -22,6 +23,7 @@ _OF_A_PATH = (
 
 def run_to_end(action: Callable[[], object]) -> int | str | None:
     """Run an action, which may return an exit code; print why it failed if it did, and return the documented code."""
+    logging.lastResort = _LastResort(logging.WARNING)
     try:
         try:
             code = action() or ExitCode.DONE
@@ -60,6 +62,13 @@ def run_to_end(action: Callable[[], object]) -> int | str | None:
         discard_output()
         return ExitCode.FAILED
     return code if isinstance(code, int) else str(code)
+
+
+class _LastResort(logging.Handler):
+    """Narrates the warnings of a command that keeps no log; Python's own prints them as they are."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        narrate(self.format(record))
 
 
 def _remedy(package: str) -> str:

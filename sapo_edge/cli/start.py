@@ -12,7 +12,7 @@ from sapo_edge.cli.options import Agree, Home
 from sapo_edge.cli.workspace import open_workspace
 from sapo_edge.errors import NoNodeError, StateError
 from sapo_edge.library.workspace import Workspace
-from sapo_edge.plain import narrate, printable
+from sapo_edge.plain import narrate
 
 if TYPE_CHECKING:
     from sapo_edge.node.background import Background
@@ -69,7 +69,7 @@ def _wait_until_it_answers(background: Background, workspace: Workspace) -> int 
         for text in output[told:]:
             # An error is what this command ends with.
             if not text.startswith("sapo: "):
-                narrate(f"  {printable(text)}")
+                narrate(f"  {text}")
         # The last lines only: more than so many are no messages about a start.
         told = len(output)
         ended = background.ended()

@@ -17,7 +17,7 @@ from sapo_edge.control.event_words import (
     round_figures,
 )
 from sapo_edge.library.progress import BAR_WIDTH, new_bar
-from sapo_edge.plain import duration
+from sapo_edge.plain import duration, printable
 from sapo_edge.state.logs import priority
 
 RECENT = 10
@@ -93,8 +93,8 @@ class Narrator:
                 self._count_pause(paused=bool(event.reasons))
 
     def say(self, text: str) -> None:
-        """Print a line above the bar."""
-        self._bar.console.print(text, markup=False, soft_wrap=True)
+        """Print a line above the bar, escaped."""
+        self._bar.console.print(printable(text), markup=False, soft_wrap=True)
 
     def _finish_round(self, event: events.RoundFinished) -> None:
         now = time.monotonic()

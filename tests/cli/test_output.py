@@ -28,7 +28,7 @@ from sapo_edge.cli import entry
 from sapo_edge.cli.commands import GROUPS, PLACES
 from sapo_edge.cli.main import main
 from sapo_edge.cli.run import _print_result
-from sapo_edge.events import NodeStarted, NodeStopped, Paused
+from sapo_edge.events import NodeStarted, NodeStopped, Notice, Paused
 from sapo_edge.library.narrator import Narrator
 from sapo_edge.library.session import Outcome, _others
 from sapo_edge.state.checkpoint import Checkpoint
@@ -104,6 +104,12 @@ def test_the_time_left_counts_rounds_alone(monkeypatch: pytest.MonkeyPatch, caps
             narrator(round_event(number))
     left = [line.split("  ")[-1] for line in capsys.readouterr().err.splitlines() if "left" in line]
     assert left == ["1 min 20 s left", "1 min 35 s left"], "20 rounds of 4 s, then 19 of 5"
+
+
+def test_what_a_run_tells_steers_no_terminal_and_adds_no_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with Narrator(0) as tell:
+        tell(Notice(level="warning", text="a\x1b]0;b\x07\nc"))
+    assert capsys.readouterr().err == "warning: a\\x1b]0;b\\x07\\nc\n"
 
 
 def test_a_start_that_takes_long_still_says_that_other_programs_take_the_processor() -> None:

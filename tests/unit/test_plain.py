@@ -54,6 +54,11 @@ def test_printable_text_has_no_control_characters(text: str) -> None:
     assert all(c in "\n\t" or not unicodedata.category(c).startswith("C") for c in kept)
 
 
+def test_what_is_narrated_keeps_its_lines_and_steers_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    plain.narrate("a\x1b]0;b\x07\n\tc\r")
+    assert capsys.readouterr().err == "a\\x1b]0;b\\x07\n\tc\\r\n"
+
+
 def test_escape_sequences_can_be_read_and_what_python_prints_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden = ("C", "Zl", "Zp")
     assert not [c for c in map(chr, range(0x110000)) if c.isprintable() and unicodedata.category(c).startswith(hidden)]

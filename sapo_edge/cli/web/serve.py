@@ -13,7 +13,7 @@ from sapo_edge.care.signals import ending_event
 from sapo_edge.children import python_command
 from sapo_edge.cli.options import Home
 from sapo_edge.errors import SapoError
-from sapo_edge.plain import narrate, printable
+from sapo_edge.plain import narrate
 from sapo_edge.state.paths import HOME_VARIABLE, Paths
 
 if TYPE_CHECKING:
@@ -78,9 +78,9 @@ async def _serve(server: PageServer, listening: socket.socket) -> None:
 
 
 class _Narration(io.TextIOBase):
-    """Makes what textual-serve prints safe for a terminal: errors of apps may quote anything."""
+    """Narrates what textual-serve prints: errors of apps may quote anything."""
 
     def write(self, text: str) -> int:
         if text.strip():
-            narrate(printable(text, lines=True).rstrip())
+            narrate(text.rstrip())
         return len(text)
