@@ -133,8 +133,7 @@ async def dial_through(host: IHost, address: Address) -> None:
         if psk is not None:
             # The library does so at the dialled end only.
             raw = new_protected_conn(raw, psk)
-        connection = await host.upgrade_outbound_connection(raw, target)
-        connection.set_transport_info([Multiaddr(str(address))], ConnectionType.RELAYED)
+        await host.upgrade_outbound_connection(raw, target)
     except BaseException as error:
         await end_quietly(stream.reset)
         if isinstance(error, Exception) and not isinstance(error, FAILED):
@@ -190,14 +189,10 @@ class Inbound(CircuitV2Protocol):  # type: ignore[misc] # libp2p is not followed
         path = f"{relay}/p2p-circuit/p2p/{ID(remote_peer_id)}"
         try:
             raw = RelayedConnection(stream, False, path)
-            muxed = await self.host.upgrade_inbound_connection(raw, Multiaddr(path))
+            await self.host.upgrade_inbound_connection(raw, Multiaddr(path))
         except Exception:  # noqa: BLE001 - the other end of the circuit chooses what the handshake reads
             self._tally.count("circuits that failed")
             await quietly(stream.reset)
-            return
-        for connection in self.host.get_network().get_connections(muxed.peer_id):
-            if connection.muxed_conn is muxed:
-                connection.set_transport_info([Multiaddr(path)], ConnectionType.RELAYED)
 
 
 def may_punch(address: Address) -> bool:

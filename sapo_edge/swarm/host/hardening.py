@@ -24,6 +24,7 @@ from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
 from libp2p.protocol_muxer import multiselect_communicator
+from libp2p.security.pnet.psk_conn import PskConn
 from libp2p.stream_muxer.exceptions import MuxedConnError, MuxedStreamError
 from libp2p.stream_muxer.yamux import yamux as yamux_module
 from libp2p.stream_muxer.yamux.yamux import Yamux, YamuxStream
@@ -255,6 +256,13 @@ def bound_negotiations() -> None:
 
     # The library takes it from its module for each line.
     multiselect_communicator.read_delim = read_line
+
+
+def locate_private_connections() -> None:
+    """Say of a private swarm's connections where they lead, and whether through a relay. The library's `PskConn` leaves
+    out its base's constructor, so that this fails, and addresses that the peer claims take the place of its own."""
+    PskConn.get_transport_addresses = lambda protected: protected._conn.get_transport_addresses()
+    PskConn.get_connection_type = lambda protected: protected._conn.get_connection_type()
 
 
 def use_own_muxer(host: IHost) -> None:

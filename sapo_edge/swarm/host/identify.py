@@ -25,15 +25,11 @@ from sapo_edge.swarm.tally import Tally
 MAX_IDENTIFY_BYTES = 8 * 1024
 MAX_PROTOCOLS = 32
 """Most protocols of a peer that are kept; the first ones."""
-MAX_ADDRESSES = 16
-"""Most addresses of a peer that are kept; the first ones."""
 MAX_ADDRESS_BYTES = 300
 """Longest address that is parsed, and longest name of a protocol that is kept."""
 IDENTIFY_SECONDS = 10.0
 PROTOCOL_VERSION = "1"
 """The first number of the versions in the names of our protocols."""
-ADDRESS_SECONDS = 7200
-"""Time for which the library uses an address."""
 
 _OURS = re.compile(r"/sapo-edge/[a-z]{1,16}/([1-9][0-9]{0,3})\.", re.ASCII)
 
@@ -87,16 +83,12 @@ def is_of_another_version(protocols: Sequence[str]) -> bool:
 
 
 def _keep(host: IHost, connection: Any, answer: Identify) -> None:
-    """Keep what is used of an answer: protocols, addresses, and the address at which the peer sees this node."""
+    """Keep what is used of an answer: protocols, and the address at which the peer sees this node."""
     peer_id = connection.muxed_conn.peer_id
     store = host.get_peerstore()
     names = answer.protocols[:MAX_PROTOCOLS]
     store.clear_protocol_data(peer_id)
     store.add_protocols(peer_id, [name for name in names if len(name) <= MAX_ADDRESS_BYTES])
-    addresses = [address for raw in answer.listen_addrs[:MAX_ADDRESSES] if (address := _parse(raw)) is not None]
-    if addresses:
-        store.clear_addrs(peer_id)
-        store.add_addrs(peer_id, addresses, ADDRESS_SECONDS)
     seen_at = _parse(answer.observed_addr)
     if seen_at is not None and connection.muxed_conn.get_remote_address() is not None:
         # Through a relay, a peer sees the relay's address.

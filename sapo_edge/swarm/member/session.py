@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
-from ipaddress import ip_address
 from typing import Any
 
 import trio
@@ -285,7 +284,7 @@ class Session:
         return PeerInfo(
             text,
             readable_name(text),
-            _remote_address(first),
+            str(next(iter(first.get_transport_addresses()), "")),
             _DIRECTIONS.get(first.direction.name, "unknown"),
             first._created_at,
             mesh,
@@ -295,17 +294,3 @@ class Session:
             self.member.rejections_of(text),
             self.gossip.score(peer_id),
         )
-
-
-def _remote_address(connection: Any) -> str:
-    """The address at the other end; through a relay, the address by which the peer was dialled.
-
-    The library's own answer comes from what the peer claimed, which can be 0.0.0.0 or a port of an earlier run.
-    """
-    remote = connection.muxed_conn.get_remote_address()
-    addresses = connection.get_transport_addresses()
-    claimed = str(addresses[0]) if addresses else ""
-    if remote is None or "/p2p-circuit" in claimed:
-        return claimed
-    ip = ip_address(remote[0])
-    return f"/ip{ip.version}/{ip}/tcp/{remote[1]}"

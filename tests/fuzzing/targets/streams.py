@@ -19,7 +19,7 @@ from multiaddr import Multiaddr
 
 from sapo_edge.swarm.host import identify
 from sapo_edge.swarm.host.gossip import MAX_RPC_BYTES, Gossip, Verdict
-from sapo_edge.swarm.host.identify import MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_IDENTIFY_BYTES, MAX_PROTOCOLS
+from sapo_edge.swarm.host.identify import MAX_ADDRESS_BYTES, MAX_IDENTIFY_BYTES, MAX_PROTOCOLS
 from sapo_edge.swarm.host.requests import RequestError, read_frame
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.tally import Tally
@@ -146,8 +146,8 @@ def check_identify(data: bytes) -> None:
         protocols, addresses = ([], []) if kept is None else (kept.get_protocols(), kept.get_addrs())
         assert is_read or not (protocols or addresses or host.observed), "half an answer is kept"
         assert len(protocols) <= MAX_PROTOCOLS and all(len(name) <= MAX_ADDRESS_BYTES for name in protocols)
-        assert len(addresses) <= MAX_ADDRESSES and len(host.observed) <= 1
-        assert all(len(address.to_bytes()) <= MAX_ADDRESS_BYTES and str(address) for address in addresses)
+        assert not addresses and len(host.observed) <= 1
+        assert all(len(address.to_bytes()) <= MAX_ADDRESS_BYTES and str(address) for address in host.observed)
 
 
 async def exchange(host: Answering) -> bool:

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 import trio
 from libp2p.abc import IHost, INetStream
+from libp2p.connection_types import ConnectionType
 from libp2p.host.exceptions import StreamFailure
 from libp2p.identity.identify.identify import ID as IDENTIFY
 from libp2p.identity.identify.pb.identify_pb2 import Identify
@@ -18,9 +19,10 @@ from libp2p.peer.id import ID
 from multiaddr import Multiaddr
 
 from sapo_edge.events import Event, Notice
+from sapo_edge.swarm.finding.circuit import circuits_through, is_relayed
 from sapo_edge.swarm.host import identify
 from sapo_edge.swarm.host.hardening import disconnect
-from sapo_edge.swarm.host.identify import MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_IDENTIFY_BYTES, bound_identify
+from sapo_edge.swarm.host.identify import MAX_ADDRESS_BYTES, MAX_IDENTIFY_BYTES, bound_identify
 from sapo_edge.swarm.tally import NOTICE_INTERVAL, OTHER_VERSION, Tally
 from tests.defences.defence import fails_without
 from tests.swarm.host.streams import Answering, FakeConnection
@@ -31,19 +33,20 @@ LATER = "/sapo-edge/peers/2.0.0"
 PEER = "12D3KooWEyoppNCUx8Yx66oV9fJnriXwCcXwDDUA2kj6vnc6iDEp"
 REFUSED = "peers that did not identify themselves"
 ADDRESS = Multiaddr("/ip4/192.0.2.1/tcp/4001").to_bytes()
+LONG, UNREADABLE = Multiaddr("/ip4/192.0.2.1/tcp/1" * (MAX_ADDRESS_BYTES // 8 + 1)).to_bytes(), b"\xff\xff"
 ANSWER = Identify(protocols=["/good"], listen_addrs=[ADDRESS]).SerializeToString()
 TOO_LONG = Identify(protocols=["/good"], agent_version="x" * MAX_IDENTIFY_BYTES).SerializeToString()
 
 
 @asynccontextmanager
-async def peer_that_answers(victim: Hardened, data: bytes) -> AsyncIterator[IHost]:
-    """A connected host that answers identify with this frame's content."""
+async def peer_that_answers(victim: Hardened, data: bytes, psk: bytes | None = None) -> AsyncIterator[IHost]:
+    """A connected host that answers identify with this frame's content; `psk` is its swarm's key."""
 
     async def respond(stream: INetStream) -> None:
         await stream.write(frame(data))
         await stream.close()
 
-    host = bare_host()
+    host = bare_host(psk=psk)
     host.set_stream_handler(IDENTIFY, respond)
     async with host.run([LOOPBACK]):
         await dial(host, victim.address)
@@ -52,18 +55,14 @@ async def peer_that_answers(victim: Hardened, data: bytes) -> AsyncIterator[IHos
 
 @fails_without("swarm/host/identify.py", "    host._identify_peer = identify\n")
 @fails_without("swarm/host/identify.py", "answer.protocols[:MAX_PROTOCOLS]", "answer.protocols")
-@fails_without("swarm/host/identify.py", "answer.listen_addrs[:MAX_ADDRESSES]", "answer.listen_addrs")
 @fails_without("swarm/host/identify.py", "[name for name in names if len(name) <= MAX_ADDRESS_BYTES]", "names")
-@fails_without("swarm/host/identify.py", "if not 0 < len(raw) <= MAX_ADDRESS_BYTES:", "if not raw:")
-@fails_without("swarm/host/identify.py", "Exception:  # noqa: BLE001 - the library", "ArithmeticError:  # the library")
 @fails_without("swarm/host/identify.py", "store.clear_peerdata(peer_id)", "pass")
 @in_trio()
 async def test_what_a_peer_says_is_bounded_and_forgotten_when_it_leaves() -> None:
     names = [LATER, *(f"/p/{number}" for number in range(8 * identify.MAX_PROTOCOLS))]
-    addresses = [Multiaddr(f"/ip4/192.0.2.1/tcp/{port + 1}").to_bytes() for port in range(8 * MAX_ADDRESSES)]
-    long, unreadable = Multiaddr("/ip4/192.0.2.1/tcp/1" * (MAX_ADDRESS_BYTES // 8 + 1)).to_bytes(), b"\xff\xff"
+    addresses = [Multiaddr(f"/ip4/192.0.2.1/tcp/{port + 1}").to_bytes() for port in range(128)]
     data = Identify(
-        protocols=["/" + "x" * MAX_ADDRESS_BYTES, *names], listen_addrs=[unreadable, long, *addresses]
+        protocols=["/" + "x" * MAX_ADDRESS_BYTES, *names], listen_addrs=[UNREADABLE, LONG, *addresses]
     ).SerializeToString()
     assert len(data) <= MAX_IDENTIFY_BYTES
     async with hardened() as victim:
@@ -72,11 +71,33 @@ async def test_what_a_peer_says_is_bounded_and_forgotten_when_it_leaves() -> Non
             peer_id = host.get_id()
             assert await until(lambda: store.has_peer(peer_id) and store.get_protocols(peer_id))
             assert store.get_protocols(peer_id) == names[: identify.MAX_PROTOCOLS - 1]
-            assert len(store.addrs(peer_id)) == MAX_ADDRESSES - 2
+            assert not store.addrs(peer_id), "where a peer is, its connections show"
             assert victim.tally.counts[OTHER_VERSION] == 1
             disconnect(victim.host, str(peer_id))
         assert await until(lambda: not store.has_peer(peer_id)), "nothing remains of a peer that left"
         assert not victim.tally.faults and REFUSED not in victim.tally.counts
+
+
+@fails_without("swarm/host/host.py", "    locate_private_connections()\n")
+@pytest.mark.parametrize("psk", [None, bytes(range(32))], ids=["open", "private"])
+@in_trio()
+async def test_a_connection_leads_where_its_socket_does_whatever_the_peer_says(
+    psk: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What a peer said stood for the other end of a private swarm's connections, and a warning once that was gone."""
+    claimed = Multiaddr(f"/ip4/192.0.2.1/tcp/4001/p2p/{PEER}/p2p-circuit").to_bytes()
+    data = Identify(protocols=["/good"], listen_addrs=[claimed] * 16).SerializeToString()
+    async with hardened(psk=psk) as victim, peer_that_answers(victim, data, psk) as host:
+        store, peer_id = victim.host.get_peerstore(), host.get_id()
+        assert await until(lambda: store.has_peer(peer_id) and store.get_protocols(peer_id))
+        (connection,) = victim.host.get_network().get_connections(peer_id)
+        _, port = connection.muxed_conn.get_remote_address()
+        assert list(map(str, connection.get_transport_addresses())) == [f"/ip4/127.0.0.1/tcp/{port}"]
+        assert connection.get_connection_type() is ConnectionType.DIRECT
+        assert not is_relayed(connection) and circuits_through(victim.host, PEER) == 0
+        store.clear_peerdata(peer_id)
+        caplog.clear()
+        assert connection.get_transport_addresses() and not caplog.records
 
 
 @fails_without("swarm/host/identify.py", "max_length=MAX_IDENTIFY_BYTES", "max_length=2**20")
@@ -137,10 +158,12 @@ async def test_a_peer_that_says_nothing_holds_nothing_up() -> None:
         assert victim.tally.counts[REFUSED] == 1
 
 
-async def identify_peer(host: Answering, peer_id: ID) -> None:
-    """What the library does when a peer has connected."""
-    bound_identify(cast(Any, host), Tally())
+async def identify_peer(host: Answering, peer_id: ID) -> dict[str, int]:
+    """What the library does when a peer has connected; returns what was counted."""
+    tally = Tally()
+    bound_identify(cast(Any, host), tally)
     await cast(Any, host)._identify_peer(peer_id, reason="test")
+    return tally.counts
 
 
 @fails_without("swarm/host/identify.py", "if peer_id in host.get_network().connections:", "if True:")
@@ -161,10 +184,18 @@ async def test_what_arrives_after_a_peer_left_is_not_kept(left: bool) -> None:
 
 
 @fails_without("swarm/host/identify.py", " and connection.muxed_conn.get_remote_address() is not None:", ":")
-@pytest.mark.parametrize(("remote", "heard"), [("192.0.2.7", 1), (None, 0)])
+@fails_without("swarm/host/identify.py", "if not 0 < len(raw) <= MAX_ADDRESS_BYTES:", "if not raw:")
+@fails_without("swarm/host/identify.py", "Exception:  # noqa: BLE001 - the library", "ArithmeticError:  # the library")
+@pytest.mark.parametrize(
+    ("remote", "seen_at", "heard"),
+    [("192.0.2.7", ADDRESS, 1), (None, ADDRESS, 0), ("192.0.2.7", LONG, 0), ("192.0.2.7", UNREADABLE, 0)],
+    ids=["direct", "through a relay", "too long", "unreadable"],
+)
 @in_trio()
-async def test_who_comes_through_a_relay_does_not_say_where_this_node_is(remote: str | None, heard: int) -> None:
+async def test_who_connected_directly_says_in_a_readable_way_where_this_node_is(
+    remote: str | None, seen_at: bytes, heard: int
+) -> None:
     connection = FakeConnection(PEER, remote)
-    host = Answering(connection, frame(Identify(observed_addr=ADDRESS).SerializeToString()))
-    await identify_peer(host, connection.peer_id)
-    assert len(host.observed) == heard
+    host = Answering(connection, frame(Identify(observed_addr=seen_at).SerializeToString()))
+    counts = await identify_peer(host, connection.peer_id)
+    assert len(host.observed) == heard and not counts

@@ -86,9 +86,9 @@ class Hardened(Victim):
     gossip: Gossip
 
 
-def bare_host(key: KeyPair | None = None) -> IHost:
+def bare_host(key: KeyPair | None = None, psk: bytes | None = None) -> IHost:
     """A host of py-libp2p with its defaults."""
-    return new_host(key_pair=key or create_new_key_pair(secrets.token_bytes(32)))
+    return new_host(key_pair=key or create_new_key_pair(secrets.token_bytes(32)), psk=psk.hex() if psk else None)
 
 
 @asynccontextmanager

@@ -68,10 +68,10 @@ class Host:
 
     relay: Address  # from `join` on
 
-    def __init__(self) -> None:
+    def __init__(self, psk: bytes | None = None) -> None:
         self.tally = Tally()
         self.meter = Meter(0, 0, self.tally)
-        self.host = make_host(Identity(secrets.token_bytes(32)), None, self.meter)
+        self.host = make_host(Identity(secrets.token_bytes(32)), psk, self.meter)
         self.id = str(self.host.get_id())
 
     @contextlib.asynccontextmanager
@@ -113,16 +113,32 @@ class Host:
 
 
 @contextlib.asynccontextmanager
-async def lab(clients: int, offer: Offer | None = None, **options: Any) -> AsyncIterator[tuple[Hop, list[Host]]]:
+async def lab(
+    clients: int, offer: Offer | None = None, psk: bytes | None = None, **options: Any
+) -> AsyncIterator[tuple[Hop, list[Host]]]:
     """A relay, and hosts that are connected to it."""
     async with contextlib.AsyncExitStack() as stack:
-        relay = await stack.enter_async_context(Host().running())
+        relay = await stack.enter_async_context(Host(psk).running())
         hop = Hop(relay.host, offer or Offer(), relay.tally, **options)
         hop.start()
-        hosts = [await stack.enter_async_context(Host().running()) for _ in range(clients)]
+        hosts = [await stack.enter_async_context(Host(psk).running()) for _ in range(clients)]
         for host in hosts:
             await host.join(relay.address)
         yield hop, hosts
+
+
+@fails_without("swarm/host/host.py", "    locate_private_connections()\n")
+@pytest.mark.parametrize("psk", [None, bytes(range(32))], ids=["open", "private"])
+@in_trio()
+async def test_no_member_relays_for_who_comes_through_a_relay(psk: bytes | None) -> None:
+    async with lab(2, psk=psk) as (_, (member, asker)):
+        hop = Hop(member.host, MEMBERS_OFFER, member.tally)
+        hop.start()
+        assert await member.reserve() == OK
+        await asker.reach(member)
+        assert await asker.echoes(member)
+        asker.relay = member.address
+        assert await asker.reserve() in REFUSED and not hop.holders
 
 
 @fails_without("swarm/finding/hop.py", '        msg.ClearField("peer")\n')
