@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from sapo_edge.config.settings import Settings
 from sapo_edge.doctor.check import Check, Status
-from sapo_edge.swarm.addresses import LOWEST_PORT, Listen, LocalNetworks, find_local_networks
+from sapo_edge.swarm.addresses import LOWEST_PORT, Listen, LocalNetworks, find_local_networks, may_dial_port
 from sapo_edge.swarm.router.ports import try_port
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _port(port: int, node_runs: bool) -> Check:
         return Check("port", Status.PASS, "any free port")
     if node_runs:
         return Check("port", Status.PASS, f"TCP {port}, in use by the running node")
-    if port < LOWEST_PORT and port != 443:
+    if not may_dial_port(port):
         return Check("port", Status.WARN, f"peers do not connect to TCP {port}", f"choose {LOWEST_PORT} or more")
     try:
         try_port(port)

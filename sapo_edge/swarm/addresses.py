@@ -19,7 +19,7 @@ Listen = Literal["all", "loopback"]
 
 MAX_ADDRESS_CHARACTERS = 300
 LOWEST_PORT = 1024
-"""A node dials no lower port that a peer names: mail, shells and printers listen there. 443 is allowed, for relays."""
+"""Lowest port of a peer, but for 443: mail, shells and printers listen below."""
 HOME_BITS = 56
 """Length of the IPv6 prefix that providers give a home; many give a longer one, and then a few neighbours share it."""
 
@@ -95,6 +95,11 @@ def host_address(host: str, port: int, peer_id: str) -> Address:
         return parse_address(f"/dns/{host}/tcp/{port}/p2p/{peer_id}")
 
 
+def may_dial_port(port: int) -> bool:
+    """Whether to dial a TCP port that a peer may name, and so whether a node is reached at it; 443 is for relays."""
+    return port == 443 or LOWEST_PORT <= port < 65536
+
+
 def is_public(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     """Whether an address is of one machine on the internet.
 
@@ -167,7 +172,7 @@ class LocalNetworks:
     def may_dial(self, address: Address) -> bool:
         """Whether to dial an address that a peer may name: public or on a network of this machine, at a high port."""
         ip = address.ip
-        if ip is None or (address.port < LOWEST_PORT and address.port != 443):
+        if ip is None or not may_dial_port(address.port):
             return False
         if is_public(ip):
             return True

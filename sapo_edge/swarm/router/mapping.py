@@ -19,7 +19,7 @@ import trio
 
 from sapo_edge.children import python_command
 from sapo_edge.fields import check_integer, check_map, check_text
-from sapo_edge.swarm.addresses import LOWEST_PORT, is_public
+from sapo_edge.swarm.addresses import is_public, may_dial_port
 from sapo_edge.swarm.router.portmap import Answer
 from sapo_edge.swarm.router.ports import Ports
 from sapo_edge.swarm.router.program import LIFETIME, SECONDS, Task
@@ -43,7 +43,7 @@ def read_answer(data: bytes) -> Answer:
     fields = check_map("answer", json.loads(data))
     by, ip = check_text("by", fields.get("by")), check_text("ip", fields.get("ip"))
     port, lifetime = check_integer("port", fields.get("port")), check_integer("lifetime", fields.get("lifetime"))
-    if by not in ("pcp", "nat-pmp", "upnp") or not LOWEST_PORT <= port < 65536:
+    if by not in ("pcp", "nat-pmp", "upnp") or not may_dial_port(port):
         raise ValueError("out of bounds")
     is_usable = bool(ip) and is_public(IPv4Address(ip))
     return Answer(port, min(max(lifetime, SHORTEST), LIFETIME), ip if is_usable else "", by)

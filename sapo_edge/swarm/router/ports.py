@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sapo_edge.fields import check_integer, check_map, check_text
 from sapo_edge.state.durable import read_bounded, write_atomically
-from sapo_edge.swarm.addresses import LOWEST_PORT
+from sapo_edge.swarm.addresses import may_dial_port
 from sapo_edge.swarm.router.portmap import NONCE_BYTES
 
 MAX_FILE_BYTES = 512
@@ -35,11 +35,11 @@ class Ports:
 
     def _load(self, file: Path) -> None:
         fields = check_map("ports", json.loads(read_bounded(file, MAX_FILE_BYTES)))
-        port = check_integer("port", fields.get("port"), LOWEST_PORT, 65535)
+        port = check_integer("port", fields.get("port"))
         external = check_integer("external", fields.get("external"), 0, 65535)
         nonce = check_text("nonce", fields.get("nonce"))
-        if len(bytes.fromhex(nonce)) != NONCE_BYTES:
-            raise ValueError("a nonce of another length")
+        if not may_dial_port(port) or len(bytes.fromhex(nonce)) != NONCE_BYTES:
+            raise ValueError("a port that nobody dials, or a nonce of another length")
         self.port, self.external, self.nonce = port, external, nonce
 
     def mark_listening(self, port: int) -> None:

@@ -46,9 +46,7 @@ HOME = LocalNetworks(("192.168.1.5",), (ipaddress.ip_network("192.168.1.0/24"),)
 ALONE = LocalNetworks((), (), loopback=True)
 
 
-@fails_without(
-    "swarm/addresses.py", "if ip is None or (address.port < LOWEST_PORT and address.port != 443):", "if ip is None:"
-)
+@fails_without("swarm/addresses.py", "if ip is None or not may_dial_port(address.port):", "if ip is None:")
 @fails_without("swarm/addresses.py", "return any(ip in network for network in self.subnets)", "return True")
 @pytest.mark.parametrize(
     ("at_home", "alone", "addresses"),

@@ -148,6 +148,7 @@ def line(**changes: Any) -> bytes:
 @fails_without("swarm/router/mapping.py", "if len(data) > MAX_OUTPUT:")
 def test_a_hostile_routers_answer_is_bounded() -> None:
     assert read_answer(line()) == Answer(4001, 3600, "5.5.5.5", "pcp")
+    assert read_answer(line(port=443)).port == 443, "a port that peers dial"
     assert read_answer(line(lifetime=0)).lifetime == SHORTEST and read_answer(line(lifetime=2**32)).lifetime == LIFETIME
     for ip in ("192.168.1.1", "100.64.0.1", "127.0.0.1", "224.0.0.1", ""):
         assert read_answer(line(ip=ip)).ip == "", "no address on the internet"
@@ -190,12 +191,13 @@ async def test_a_mapping_is_renewed_removed_and_asked_for_again_with_the_same_se
             assert await until(lambda: len(tasks) >= asked + renewals, 20)
 
     monkeypatch.setattr(mapping_module, "_command", command)
-    for port, renewals in ((4001, 1), (4001, 0), (4002, 0)):
+    for port, renewals in ((4001, 1), (4001, 0), (4002, 0), (443, 0), (443, 0)):
         await run(port, renewals)
     asked = [(task.port, task.external) for task in tasks if not task.remove]
-    assert asked == [(4001, 4001), (4001, 4009), (4001, 4009), (4002, 4002)] and claims[0] == "5.5.5.5"
+    assert asked == [(4001, 4001), (4001, 4009), (4001, 4009), (4002, 4002), (443, 443), (443, 4009)]
+    assert claims[0] == "5.5.5.5"
     removed = [(task.port, task.external, task.by) for task in tasks if task.remove]
-    assert removed == [(4001, 4009, "pcp"), (4001, 4009, "pcp"), (4002, 4009, "pcp")]
+    assert removed == [(port, 4009, "pcp") for port in (4001, 4001, 4002, 443, 443)]
     assert len({task.nonce for task in tasks}) == 1 and tasks[0].nonce != Ports().nonce
 
 
