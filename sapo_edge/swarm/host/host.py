@@ -48,8 +48,6 @@ KEEPALIVE = 15.0
 """Seconds between two pings on a connection."""
 UPGRADE_SECONDS = 10.0
 """Time limit of a handshake or a negotiation."""
-MAX_REMEMBERED_PEERS = 256
-"""Most peers, connected or not, whose addresses the library keeps."""
 
 
 class IdentityKey(PrivateKey):  # type: ignore[misc] # libp2p is not followed
@@ -199,15 +197,3 @@ def direct_remotes(host: IHost, peer_id: str) -> tuple[str, ...]:
 def network_of(host: IHost, peer_id: str) -> str:
     """The network of a peer's first direct connection; "" if it has none: behind a relay, or gone."""
     return next(map(neighbourhood, direct_remotes(host, peer_id)), "")
-
-
-def forget_strangers(host: IHost) -> None:
-    """Delete the addresses of peers that were dialled in vain; `identify.py` forgets those that leave."""
-    store = host.get_peerstore()
-    peer_ids = store.peer_ids()
-    if len(peer_ids) <= MAX_REMEMBERED_PEERS:
-        return
-    connected = {*host.get_network().connections, host.get_id()}
-    for peer_id in peer_ids:
-        if peer_id not in connected:
-            store.clear_peerdata(peer_id)

@@ -15,7 +15,7 @@ from sapo_edge.swarm.bucket import TokenBucket
 from sapo_edge.swarm.codes.meeting_place import MeetingPlace
 from sapo_edge.swarm.finding.discovery import Discovery
 from sapo_edge.swarm.host.gossip import Gossip, Verdict
-from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, network_of, running
+from sapo_edge.swarm.host.host import listen_port, make_host, network_of, running
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import readable_name
 from sapo_edge.swarm.judging.admission import CheckResult
@@ -229,7 +229,6 @@ class Session:
                 if trio.current_time() - self._tidied > TIDY_SECONDS:
                     self._tidied = trio.current_time()
                     self.gossip.forget_strangers()
-                    forget_strangers(self.host)
                 self._snapshot(bool(neighbours))
                 await trio.sleep(MAINTENANCE_SECONDS)
 

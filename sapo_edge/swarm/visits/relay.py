@@ -20,7 +20,7 @@ from sapo_edge.swarm.codes.meeting_place import MeetingPlace
 from sapo_edge.swarm.finding.directory import Directory
 from sapo_edge.swarm.finding.hop import Hop, Offer
 from sapo_edge.swarm.host.hardening import disconnect, keep_running
-from sapo_edge.swarm.host.host import forget_strangers, listen_port, make_host, running
+from sapo_edge.swarm.host.host import listen_port, make_host, running
 from sapo_edge.swarm.host.places import Capacity
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
@@ -45,8 +45,8 @@ CODE_SLOTS = 64
 PROCESSOR = (0.01, 0.5, 0.7, 20.0)
 """Seconds of processor time a second, and at once: for each address, and for all that want more than that. A relay does
 nothing else with it."""
-TIDY_SECONDS = 10.0
-"""Time between two reports; absent peers are forgotten then."""
+REPORT_SECONDS = 10.0
+"""Time between two reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +122,7 @@ async def run_relay(config: RelayConfig, tally: Tally, ready: Callable[[tuple[st
                 nursery.start_soon(_announce, config, own, tally)
             last: tuple[int, ...] = ()
             while True:
-                await trio.sleep(TIDY_SECONDS)
-                forget_strangers(host)
+                await trio.sleep(REPORT_SECONDS)
                 counts = len(host.get_network().connections), len(hop.holders), hop.circuits
                 if counts != last:
                     last = counts

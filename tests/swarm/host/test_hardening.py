@@ -405,6 +405,7 @@ async def test_a_dial_that_fails_is_not_repeated() -> None:
         async with elsewhere() as (address, arrived):
             with trio.move_on_after(2.0), contextlib.suppress(SwarmException):
                 await victim.host.get_network().dial_addr(address, STRANGER)
+            assert not victim.host.get_peerstore().has_peer(STRANGER), "nothing is remembered of it"
             return len(arrived)
 
     async with bare() as weak, hardened() as victim:

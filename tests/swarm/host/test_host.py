@@ -15,7 +15,7 @@ from multiaddr import Multiaddr
 from sapo_edge.swarm.host import host as module
 from sapo_edge.swarm.host.absent import be_lean, leave_out
 from sapo_edge.swarm.host.gossip import Gossip, Verdict
-from sapo_edge.swarm.host.host import IdentityKey, forget_strangers, make_host
+from sapo_edge.swarm.host.host import IdentityKey, make_host
 from sapo_edge.swarm.host.traffic import Meter
 from sapo_edge.swarm.joining.identity import Identity
 from sapo_edge.swarm.tally import Tally
@@ -56,27 +56,21 @@ async def test_the_library_refuses_no_connection_and_bounds_streams(monkeypatch:
     await trio.lowlevel.checkpoint()
 
 
-@fails_without("swarm/host/host.py", "store.clear_peerdata(peer_id)", "pass")
 @fails_without("swarm/host/gossip.py", "del table[peer_id]", "pass")
 @fails_without("swarm/host/gossip.py", "for peer_id in table if peer_id not in connected]", "for peer_id in table]")
 @in_trio()
-async def test_peers_that_left_are_forgotten_and_also_by_the_mesh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_REMEMBERED_PEERS", 3)
+async def test_peers_that_left_are_forgotten_also_by_the_mesh() -> None:
     await trio.lowlevel.checkpoint()
     meter = Meter(0, 0, Tally())
     host = make_host(IDENTITY, None, meter)
     gossip = Gossip(host, "topic", lambda *_: Verdict.ACCEPT, lambda *_: None, lambda peer: 0.0, meter)
-    store, scorer, here = host.get_peerstore(), gossip.router.scorer, stranger()
-    host.get_network().connections[here] = []
+    scorer, here = gossip.router.scorer, stranger()
     gossip.peers[here] = None
     for peer in (here, *(stranger() for _ in range(10))):
-        store.add_addr(peer, Multiaddr("/ip4/9.9.9.9/tcp/4001"), 3600)
         scorer.on_invalid_message(peer, "topic")
         scorer.on_first_delivery(peer, "topic")
         gossip.router.back_off.setdefault("topic", {})[peer] = 1
-    forget_strangers(host)
     gossip.forget_strangers()
-    assert [peer for peer in store.peer_ids() if peer != host.get_id() and store.addrs(peer)] == [here]
     tables = scorer.invalid_messages, scorer.first_message_deliveries, gossip.router.back_off["topic"]
     assert [list(table) for table in tables] == [[here]] * 3, "whoever is connected begins no new life"
 
