@@ -10,8 +10,9 @@ import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sapo_edge.fields import check_text
 from sapo_edge.swarm.codes.code import MAX_NUMBER
-from sapo_edge.swarm.wire.codec import VERSION, WireError, decode, encode, get_integer, get_text
+from sapo_edge.swarm.wire.codec import VERSION, WireError, decode, encode, get_integer
 from sapo_edge.swarm.wire.rejection import Rejection
 
 PROTOCOL = "/sapo-edge/code/1.0.0"
@@ -59,7 +60,7 @@ def encode_answer(answer: Answer) -> bytes:
 
 def decode_answer(data: bytes) -> Answer:
     try:
-        return Answer(get_text(decode(data, MAX_CLAIM_BYTES, "the answer"), "answer"))
+        return Answer(check_text("answer", decode(data, MAX_CLAIM_BYTES, "the answer").get("answer")))
     except ValueError as error:
         raise WireError(Rejection.SHAPE, "the answer is none of a meeting place") from error
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgpack
 
 from sapo_edge.errors import SapoError
-from sapo_edge.rollout import MAX_INTEGER, MAX_QUESTION_BYTES
+from sapo_edge.rollout import MAX_QUESTION_BYTES
 from sapo_edge.swarm.wire.rejection import Rejection
 
 VERSION = 1
@@ -190,15 +190,7 @@ class Packer:
         return True
 
 
-def get_text(fields: Mapping[str, Any], name: str) -> str:
-    """A field that must be text, of any length."""
-    value = fields.get(name)
-    if not isinstance(value, str):
-        raise WireError(Rejection.SHAPE, f"{name} is not text")
-    return value
-
-
-def get_integer(fields: Mapping[str, Any], name: str, limit: int = MAX_INTEGER) -> int:
+def get_integer(fields: Mapping[str, Any], name: str, limit: int) -> int:
     """A field that must be an integer from 0 to `limit`."""
     value = fields.get(name)
     if type(value) is not int or not 0 <= value <= limit:

@@ -8,22 +8,15 @@ SIZE, VERSION or SHAPE. A record that decodes is well-formed; `admission.py` dec
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
+from sapo_edge.fields import check_list, check_map
 from sapo_edge.rollout import MAX_ANSWERS, Answer, Rollout, TaskRef
 from sapo_edge.swarm.joining.identity import KEY_BYTES, SIGNATURE_BYTES, Identity, peer_id_of, public_key_of, verify
-from sapo_edge.swarm.wire.codec import (
-    DIGEST_BYTES,
-    VERSION,
-    WireError,
-    check_version,
-    decode,
-    encode,
-    get_integer,
-    get_list,
-    get_text,
-)
+from sapo_edge.swarm.wire.codec import DIGEST_BYTES, VERSION, WireError, check_version, decode, encode, get_list
 from sapo_edge.swarm.wire.rejection import Rejection
 
 MAX_BODY_BYTES = 320 * 1024
@@ -113,23 +106,14 @@ def decode_record(record: RawRecord) -> SignedRollout:
     if len(record.signature) != SIGNATURE_BYTES:
         raise WireError(Rejection.SHAPE, f"the signature is not {SIGNATURE_BYTES} bytes")
     body = decode(record.body, MAX_BODY_BYTES, "the rollout")
-    task = body.get("task")
-    if not isinstance(task, dict):
-        raise WireError(Rejection.SHAPE, "task is not a map")
     try:
-        ref = TaskRef(
-            get_text(task, "entry"), get_text(task, "version"), get_integer(task, "seed"), get_integer(task, "index")
-        )
         rollout = Rollout(
-            ref,
-            get_text(body, "question"),
-            get_text(body, "ground_truth"),
-            tuple(_decode_answer(answer) for answer in get_list(body, "answers", MAX_ANSWERS)),
-            peer_id_of(author),
-            get_integer(body, "round"),
-            get_integer(body, "sequence"),
-            _decode_time(body.get("time")),
-            record.digest.hex(),
+            TaskRef(**_pick(check_map("task", body.get("task")), "entry", "version", "seed", "index")),
+            answers=tuple(map(_decode_answer, get_list(body, "answers", MAX_ANSWERS))),
+            author=peer_id_of(author),
+            time=_decode_time(body.get("time")),
+            digest=record.digest.hex(),
+            **_pick(body, "question", "ground_truth", "round", "sequence"),
         )
     except ValueError as error:
         # The error names fields and numbers, and contains no text of the peer.
@@ -161,6 +145,10 @@ def _decode_time(value: object) -> float:
 
 def _decode_answer(value: object) -> Answer:
     # Later versions may add elements.
-    if not isinstance(value, list) or len(value) < 2 or not isinstance(value[0], str) or type(value[1]) is not bool:
-        raise WireError(Rejection.SHAPE, "an answer is not a text and a boolean")
-    return Answer(value[0], value[1])
+    text, ended, *_ = check_list("an answer", value)
+    return Answer(text, ended)
+
+
+def _pick(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Fields whose values are checked by the class that is made of them; None for a missing one."""
+    return {name: fields.get(name) for name in names}

@@ -256,7 +256,7 @@ def test_the_vectors_are_of_this_version_and_decode_to_what_they_say() -> None:
 @fails_without("swarm/wire/codec.py", "if version != VERSION:")
 @fails_without("swarm/wire/messages.py", "if not digests:")
 @fails_without("swarm/wire/messages.py", "if not count:")
-@fails_without("swarm/wire/messages.py", 'fields, "offset", MAX_DATA_BYTES', 'fields, "offset"')
+@fails_without("swarm/wire/messages.py", 'fields, "offset", MAX_DATA_BYTES', 'fields, "offset", 2**63')
 @fails_without("swarm/wire/record.py", "if len(record.signature) != SIGNATURE_BYTES:")
 @fails_without("swarm/wire/record.py", " or not 0 <= value < MAX_TIME")
 @fails_without("swarm/wire/record.py", "CONTEXT + signed.record.body", "signed.record.body")
