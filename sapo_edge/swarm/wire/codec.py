@@ -7,7 +7,7 @@ fields. So `check_structure` walks the headers first, which allocates nothing.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgpack
@@ -168,26 +168,17 @@ def decompress(data: bytes, limit: int, what: str) -> bytes:
     return plain
 
 
-class Packer:
-    """Tells which values still fit in a message: at most `packed` bytes compressed, and `unpacked` ones before."""
-
-    def __init__(self, packed: int, unpacked: int) -> None:
-        self._max_packed, self._max_unpacked = packed, unpacked
-        self._compressor = zlib.compressobj(_LEVEL)
-        self._packed = self._unpacked = 0
-
-    def add(self, value: object) -> bool:
-        """Add a value if it fits, and return whether it did."""
-        data = msgpack.packb(value)
-        if self._unpacked + len(data) > self._max_unpacked:
-            return False
-        trial = self._compressor.copy()
-        packed = self._packed + len(trial.compress(data))
-        if packed + len(trial.copy().flush()) > self._max_packed:
-            return False
-        self._compressor, self._packed = trial, packed
-        self._unpacked += len(data)
-        return True
+def which_fit(values: Iterable[object], max_packed: int, max_unpacked: int) -> Iterator[bool]:
+    """Tell of each value whether it fits in a message beside earlier ones that do, by its bytes with compression and
+    without."""
+    compressor, packed, unpacked = zlib.compressobj(_LEVEL), 0, 0
+    for value in values:
+        data, trial = msgpack.packb(value), compressor.copy()
+        size = packed + len(trial.compress(data))
+        fits = unpacked + len(data) <= max_unpacked and size + len(trial.copy().flush()) <= max_packed
+        if fits:
+            compressor, packed, unpacked = trial, size, unpacked + len(data)
+        yield fits
 
 
 def get_integer(fields: Mapping[str, Any], name: str, limit: int) -> int:

@@ -20,7 +20,6 @@ from typing import Any, Literal
 from sapo_edge.swarm.wire.codec import (
     DIGEST_BYTES,
     VERSION,
-    Packer,
     WireError,
     check_digest,
     compress,
@@ -29,6 +28,7 @@ from sapo_edge.swarm.wire.codec import (
     encode,
     get_integer,
     get_list,
+    which_fit,
 )
 from sapo_edge.swarm.wire.record import RawRecord
 from sapo_edge.swarm.wire.rejection import Rejection
@@ -121,12 +121,11 @@ def split_records(records: Sequence[RawRecord]) -> tuple[list[RawRecord], list[R
 
     All announcements of a message still fit beside them. Smaller records after one that is too large can fit.
     """
-    packer = Packer(MAX_MESSAGE_BYTES - _RESERVED, MAX_UNPACKED_BYTES - _RESERVED)
     fitting: list[RawRecord] = []
     others: list[RawRecord] = []
-    for record in records:
-        fits = len(fitting) < MAX_ROLLOUTS and packer.add(_as_array(record))
-        (fitting if fits else others).append(record)
+    fit = which_fit(map(_as_array, records), MAX_MESSAGE_BYTES - _RESERVED, MAX_UNPACKED_BYTES - _RESERVED)
+    for record, fits in zip(records, fit, strict=True):
+        (fitting if fits and len(fitting) < MAX_ROLLOUTS else others).append(record)
     return fitting, others
 
 
