@@ -57,7 +57,7 @@ class Member:
         self.tally = Tally(emit)
         self.swarm = swarm_id(bytes.fromhex(config.manifest.digest), config.psk)
         self.records = RecordStore()
-        self.outbox: deque[bytes] = deque()
+        self.outbox: deque[bytes] = deque(maxlen=MAX_OUTBOX)
         self.ports = Ports(config.ports)
         self.wake: Callable[[], None] = lambda: None
         self._receivers: list[Receiver] = []
@@ -155,15 +155,15 @@ class Member:
 
     def _enqueue(self, message: bytes) -> None:
         with self._lock:
-            self.outbox.append(message)
-            while len(self.outbox) > MAX_OUTBOX:
-                self.outbox.popleft()
+            if len(self.outbox) == MAX_OUTBOX:
                 self.tally.count("messages dropped: outbox full")
+            self.outbox.append(message)
         self.wake()
 
-    def next_message(self) -> bytes | None:
+    def next_message(self) -> bytes:
+        """Take the oldest message from the outbox, which has one."""
         with self._lock:
-            return self.outbox.popleft() if self.outbox else None
+            return self.outbox.popleft()
 
     def accept(self, signed: SignedRollout, neighbourhood: str) -> None:
         """Keep a rollout that passed every check, and pass it to the receivers with the network from which it came."""

@@ -132,11 +132,10 @@ class Session:
                 if self.meter.upload.exhausted():
                     self.tally.count("messages deferred: upload cap")
                     await trio.sleep(self.meter.upload.wait(self.meter.upload.burst / 4))
-                if (message := self.member.next_message()) is not None:
-                    try:
-                        await self.gossip.share(message)
-                    except Exception as error:  # noqa: BLE001 - the next round's message may pass
-                        self.tally.fault("publishing", error)
+                try:
+                    await self.gossip.share(self.member.next_message())
+                except Exception as error:  # noqa: BLE001 - the next round's message may pass
+                    self.tally.fault("publishing", error)
 
     def _check(self, data: bytes, forwarder: str, publisher: str) -> Verdict:
         """Check a message of GossipSub, and queue its valid rollouts."""
