@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sapo_edge.care.signals import until_signal
 from sapo_edge.cli.output import print_json
@@ -12,8 +12,9 @@ from sapo_edge.plain import narrate, table
 
 if TYPE_CHECKING:
     from sapo_edge.library.workspace import Workspace
-    from sapo_edge.swarm.addresses import Address
+    from sapo_edge.swarm.addresses import Address, Listen
     from sapo_edge.swarm.codes.code import Code
+    from sapo_edge.swarm.codes.reaching import Ways
 
 
 def offer(line: str, addresses: Sequence[str], at: Sequence[str], workspace: Workspace, *, as_json: bool) -> None:
@@ -29,13 +30,13 @@ def offer(line: str, addresses: Sequence[str], at: Sequence[str], workspace: Wor
         from sapo_edge.swarm.codes.offering import offer_invite
         from sapo_edge.swarm.codes.reaching import group_places, parse_place
     places = [[parse_place(text)] for text in at] + group_places(addresses)
-    options = _options(workspace)
+    ways = _ways(workspace)
 
     def ready(code: Code, own: Sequence[Address], others: Sequence[Address], is_announced: bool) -> None:
-        alone = _where_alone(options["mdns"], options["entry"] is not None, is_announced)
+        alone = _where_alone(ways.mdns, ways.entry is not None, is_announced)
         _print_offer(code, own, others, alone, is_announced=is_announced, as_json=as_json)
 
-    trio.run(until_signal, partial(offer_invite, line, places, ready, **options), "the code has ended")
+    trio.run(until_signal, partial(offer_invite, line, places, ready, ways), "the code has ended")
     if as_json:
         print_json({"given": True})
     narrate("the other side has the invite; the code has ended")
@@ -57,20 +58,20 @@ def accept(text: str, addresses: Sequence[str], at: Sequence[str], workspace: Wo
         from sapo_edge.swarm.codes.reaching import group_places, parse_place
     named = [parse_place(one) for one in at]
     known = [address for group in group_places(addresses) for address in group]
-    options = _options(workspace)
+    ways = _ways(workspace)
     narrate(f"looking for the other side (at most {LOOK_SECONDS:.0f} s)")
-    look = partial(accept_invite, code, named, known, **options)
+    look = partial(accept_invite, code, named, known, ways)
     line: str = trio.run(until_signal, look, "stopped; nothing was joined")
     return line
 
 
-def _options(workspace: Workspace) -> dict[str, Any]:
+def _ways(workspace: Workspace) -> Ways:
     """How a side of a code looks for the other one, as the settings say."""
+    from sapo_edge.swarm.codes.reaching import Ways
+
     settings = workspace.settings
-    return {
-        "listen": settings.listen, "mdns": settings.mdns == "on", "entry": workspace.entry(),
-        "map_port": workspace.maps_port,
-    }  # fmt: skip
+    listen: Listen = "loopback" if settings.listen == "loopback" else "all"
+    return Ways(listen, settings.mdns == "on", workspace.entry(), workspace.maps_port)
 
 
 def _where_alone(nearby: bool, elsewhere: bool, is_announced: bool) -> str:

@@ -8,19 +8,18 @@ from functools import partial
 import trio
 from libp2p.abc import IHost, INetStream
 
-from sapo_edge.swarm.addresses import Address, Listen, find_local_networks
+from sapo_edge.swarm.addresses import Address, find_local_networks
 from sapo_edge.swarm.codes.claim import Answer, Claim, number_tag
 from sapo_edge.swarm.codes.code import Code
 from sapo_edge.swarm.codes.elsewhere import meet_elsewhere
 from sapo_edge.swarm.codes.handover import HELLO_BYTES, MAX_SEALED_BYTES, Joiner, WrongCodeError
 from sapo_edge.swarm.codes.meeting_place import LOST, MeetingPlace, ask_place
 from sapo_edge.swarm.codes.offering import EXCHANGE_SECONDS, linger
-from sapo_edge.swarm.codes.reaching import reach
+from sapo_edge.swarm.codes.reaching import Ways, reach
 from sapo_edge.swarm.finding.mdns import visit_nearby
 from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.hardening import quietly
 from sapo_edge.swarm.host.requests import read_frame, write_frame
-from sapo_edge.swarm.rendezvous.lookup import Entry
 from sapo_edge.swarm.status import TROUBLES
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.transport import SwarmError
@@ -34,38 +33,26 @@ _WAITING = "check that the other side still waits"
 
 
 async def accept_invite(
-    code: Code,
-    named: Sequence[Address],
-    known: Sequence[Address] = (),
-    *,
-    listen: Listen = "all",
-    mdns: bool = True,
-    entry: Entry | None = None,
-    map_port: bool = False,
-    seconds: float = LOOK_SECONDS,
+    code: Code, named: Sequence[Address], known: Sequence[Address], ways: Ways, seconds: float = LOOK_SECONDS
 ) -> str:
     """The invite that waits under a code.
 
     Args:
         code: one guess is made for it, at the first place where somebody waits under its number.
         named: meeting places that the user named; nobody else is asked if there are any.
-        listen: "loopback" to look on this machine only.
-        mdns: whether to look on the local network too.
-        entry: to the DHT, where to look too, and to announce that this side can be reached; None to do neither.
-        map_port: whether to ask the router to forward a port for that.
 
     Raises:
         SwarmError: if nobody is found, or the exchange brings no invite.
     """
-    elsewhere = None if named else entry
-    async with visiting_host(None, None if elsewhere is None else listen) as host:
+    elsewhere = None if named else ways.entry
+    async with visiting_host(None, None if elsewhere is None else ways.listen) as host:
         search = _Search(host, code, bool(named))
-        look = partial(find_local_networks, listen)
+        look = partial(find_local_networks, ways.listen)
         with trio.move_on_after(seconds) as search.scope:
             async with trio.open_nursery() as nursery:
                 for place in named or known:
                     nursery.start_soon(search.try_place, place)
-                if mdns and not named:
+                if ways.mdns and not named:
                     tag, own_id = number_tag(code.number), str(host.get_id())
                     nursery.start_soon(visit_nearby, tag, own_id, look, search.try_place)
                 if elsewhere is not None:
@@ -73,14 +60,14 @@ async def accept_invite(
                     own.keep(Claim(code.number, True), search.meet)
                     own.start()
                     claim, go = Claim(code.number, False), search.try_place
-                    nursery.start_soon(meet_elsewhere, host, claim, elsewhere, look, map_port, go, go)
+                    nursery.start_soon(meet_elsewhere, host, claim, elsewhere, look, ways.map_port, go, go)
     if search.invite is not None:
         return search.invite
     if search.failure is not None:
         raise search.failure
     if named:
         raise SwarmError("no meeting place answers at that address", f"{_WAITING}, and compare the address")
-    where = "on this local network" if mdns else "at the relays that are known here (the setting mdns is off)"
+    where = "on this local network" if ways.mdns else "at the relays that are known here (the setting mdns is off)"
     failure = f"nobody {where} offers an invite under the number {code.number}"
     remedy = f"{_WAITING}; from another network, add --at and an address that it shows"
     if elsewhere is not None:

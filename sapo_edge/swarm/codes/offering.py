@@ -10,20 +10,19 @@ import trio
 from libp2p.abc import IHost, INetStream
 from libp2p.peer.id import ID
 
-from sapo_edge.swarm.addresses import Address, Listen, direct_address, find_local_networks
+from sapo_edge.swarm.addresses import Address, direct_address, find_local_networks
 from sapo_edge.swarm.codes.claim import Answer, Claim, number_tag
 from sapo_edge.swarm.codes.code import Code, random_number, random_words
 from sapo_edge.swarm.codes.elsewhere import meet_elsewhere
 from sapo_edge.swarm.codes.handover import GUESS_BYTES, TAG_BYTES, Inviter, Offer, SpentError, WrongCodeError
 from sapo_edge.swarm.codes.meeting_place import ASK_SECONDS, LOST, MeetingPlace, ask_place, read_answer
-from sapo_edge.swarm.codes.reaching import reach
+from sapo_edge.swarm.codes.reaching import Ways, reach
 from sapo_edge.swarm.finding.circuit import FAILED, open_way
 from sapo_edge.swarm.finding.mdns import Announcement, run_mdns
 from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.hardening import quietly
 from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.host.requests import read_frame, write_frame
-from sapo_edge.swarm.rendezvous.lookup import Entry
 from sapo_edge.swarm.tally import Tally
 from sapo_edge.transport import SwarmError
 
@@ -49,29 +48,17 @@ leads to the inviter from anywhere."""
 
 
 async def offer_invite(
-    line: str,
-    places: Sequence[Sequence[Address]],
-    ready: Ready,
-    *,
-    listen: Listen = "all",
-    mdns: bool = True,
-    entry: Entry | None = None,
-    map_port: bool = False,
-    seconds: float = OFFER_SECONDS,
+    line: str, places: Sequence[Sequence[Address]], ready: Ready, ways: Ways, seconds: float = OFFER_SECONDS
 ) -> None:
     """Offer an invite under a new code, until somebody has it.
 
     Args:
         places: meeting places to try, each by its names, the best one for others first.
-        listen: on which interfaces to be a meeting place too.
-        mdns: whether to announce that on the local network.
-        entry: to the DHT, where to announce that too, and to look for the joiner; None to do neither.
-        map_port: whether to ask the router to forward a port for that.
 
     Raises:
         SwarmError: if one wrong guess was made, if nobody came, or if it is not sure that the invite arrived.
     """
-    async with visiting_host(None, listen) as host:
+    async with visiting_host(None, ways.listen) as host:
         reached = await _reach(host, places)
         number, claims = await _claim_number(host, list(reached))
         code = Code(number, random_words())
@@ -79,19 +66,19 @@ async def offer_invite(
         own = MeetingPlace(host, Tally(), slots=0)
         own.keep(Claim(number, False), desk.meet)
         own.start()
-        look = partial(find_local_networks, listen)
+        look = partial(find_local_networks, ways.listen)
         port, own_id = listen_port(host), str(host.get_id())
         addresses = [direct_address(ip, port, own_id) for ip in look().listen_addresses]
         with trio.move_on_after(seconds):
             async with trio.open_nursery() as nursery:
                 is_announced = False
-                if entry is not None:
+                if ways.entry is not None:
                     is_announced = await nursery.start(
-                        meet_elsewhere, host, desk.claim, entry, look, map_port, desk.visit, desk.stay
+                        meet_elsewhere, host, desk.claim, ways.entry, look, ways.map_port, desk.visit, desk.stay
                     )
                 others = [name for peer_id, (name, _) in reached.items() if peer_id in claims]
                 ready(code, addresses, others, is_announced)
-                if mdns:
+                if ways.mdns:
                     announcement = Announcement(number_tag(number), own_id, port)
                     nursery.start_soon(run_mdns, announcement, look, lambda address: None, Tally())
                 for peer_id, stream in claims.items():

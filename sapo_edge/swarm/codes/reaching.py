@@ -1,4 +1,4 @@
-"""Meeting places as people write them, and ways to them.
+"""Meeting places as people write them, and ways to them and to the other side of a code.
 
 A place is an address. Without a peer id, anybody may answer there: a meeting place is not trusted.
 """
@@ -8,21 +8,40 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import trio
 from libp2p.abc import IHost
 
 from sapo_edge.errors import ConfigError
-from sapo_edge.swarm.addresses import Address, direct_address, parse_address
+from sapo_edge.swarm.addresses import Address, Listen, direct_address, parse_address
 from sapo_edge.swarm.addresses import is_public as is_public_ip
 from sapo_edge.swarm.finding.circuit import DIAL_SECONDS, open_way
 from sapo_edge.swarm.joining.invite import check_address, choose_addresses
 from sapo_edge.swarm.rendezvous.dial import who_listens
+from sapo_edge.swarm.rendezvous.lookup import Entry
 
 DEFAULT_PORT = 4001
 """Port of a meeting place that is given without one: that of `sapo relay`."""
 
 _PLACE = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::(\d{1,5}))?|([0-9A-Za-z.-]{1,253})(?::(\d{1,5}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How the two sides of a code find each other, beside the meeting places that they know.
+
+    Attributes:
+        listen: on which interfaces a side is a meeting place too; "loopback": the other one is on this machine.
+        mdns: whether to announce that on the local network, and to look there.
+        entry: to the DHT, where to announce that too, and to look for the other side; None to do neither.
+        map_port: whether to ask the router to forward a port for that.
+    """
+
+    listen: Listen = "all"
+    mdns: bool = True
+    entry: Entry | None = None
+    map_port: bool = False
 
 
 def parse_place(text: str) -> Address:

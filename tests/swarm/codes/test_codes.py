@@ -21,7 +21,7 @@ from sapo_edge.swarm.codes.handover import GUESS_BYTES, HELLO_BYTES, MAX_SEALED_
 from sapo_edge.swarm.codes.handover import Inviter as Side
 from sapo_edge.swarm.codes.meeting_place import LOST, PAIRED_SECONDS, MeetingPlace, ask_place
 from sapo_edge.swarm.codes.offering import offer_invite
-from sapo_edge.swarm.codes.reaching import parse_place
+from sapo_edge.swarm.codes.reaching import Ways, parse_place
 from sapo_edge.swarm.finding import mdns
 from sapo_edge.swarm.finding.circuit import open_way
 from sapo_edge.swarm.finding.visiting import visiting_host
@@ -29,6 +29,7 @@ from sapo_edge.swarm.host.hardening import disconnect
 from sapo_edge.swarm.host.host import listen_port
 from sapo_edge.swarm.host.requests import read_frame, write_frame
 from sapo_edge.swarm.joining.identity import Identity
+from sapo_edge.swarm.rendezvous.lookup import Entry
 from sapo_edge.swarm.tally import Tally, innermost
 from sapo_edge.transport import SwarmError
 from tests.defences.defence import fails_without
@@ -70,11 +71,13 @@ async def say_nothing(stream: Any) -> None:
 class Inviter:
     """Somebody who offers the invite, without multicast."""
 
-    def __init__(self, nursery: trio.Nursery, *places: Address, **options: Any) -> None:
+    def __init__(
+        self, nursery: trio.Nursery, *places: Address, entry: Entry | None = None, seconds: float = 60.0
+    ) -> None:
         self.outcome = GIVEN
         self.ended, self._ready = trio.Event(), trio.Event()
-        options = {"listen": "loopback", "mdns": False, "seconds": 60.0, **options}
-        nursery.start_soon(self._run, partial(offer_invite, LINE, [[one] for one in places], self._keep, **options))
+        ways = Ways("loopback", mdns=False, entry=entry)
+        nursery.start_soon(self._run, partial(offer_invite, LINE, [[one] for one in places], self._keep, ways, seconds))
 
     async def _run(self, offer: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -97,7 +100,7 @@ class Inviter:
 
 
 async def accept(code: Code, *at: Address) -> str:
-    return await accept_invite(code, at, listen="loopback")
+    return await accept_invite(code, at, (), Ways("loopback"))
 
 
 async def fails(failure: str, code: Code, *at: Address) -> None:
@@ -140,7 +143,7 @@ async def test_a_relay_that_the_user_did_not_name_says_nothing_about_the_code() 
     """The other side may wait elsewhere: at its own port, or at a relay that it alone knows."""
     async with place() as relay:
         with pytest.raises(SwarmError, match="mdns is off"):
-            await accept_invite(Code(7, WRONG_WORDS), (), [relay], listen="loopback", mdns=False, seconds=1)
+            await accept_invite(Code(7, WRONG_WORDS), (), [relay], Ways("loopback", mdns=False), seconds=1)
 
 
 @in_trio()
@@ -296,7 +299,7 @@ async def test_few_addresses_of_the_local_network_are_tried_and_for_a_while(monk
     monkeypatch.setattr(mdns, "run_mdns", announce)
     monkeypatch.setattr(accepting, "reach", reach)
     with trio.fail_after(8), pytest.raises(SwarmError, match="nobody on this local network"):
-        await accept_invite(Code(7, WRONG_WORDS), (), listen="loopback", seconds=0.3)
+        await accept_invite(Code(7, WRONG_WORDS), (), (), Ways("loopback"), seconds=0.3)
     assert {place.host for place in tried} == {f"127.0.0.{number}" for number in range(16)}
     assert len(tried) == 16
 

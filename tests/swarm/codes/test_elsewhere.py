@@ -21,6 +21,7 @@ from sapo_edge.swarm.codes.code import Code
 from sapo_edge.swarm.codes.elsewhere import meet_elsewhere, number_key
 from sapo_edge.swarm.codes.handover import Inviter, Offer
 from sapo_edge.swarm.codes.meeting_place import ask_place, read_answer
+from sapo_edge.swarm.codes.reaching import Ways
 from sapo_edge.swarm.finding.circuit import open_way
 from sapo_edge.swarm.finding.visiting import visiting_host
 from sapo_edge.swarm.host.host import listen_port
@@ -114,7 +115,7 @@ def dht(monkeypatch: pytest.MonkeyPatch) -> dict[bool | None, list[Address]]:
 
 
 async def accept(code: Code) -> str:
-    return await accept_invite(code, (), listen="loopback", mdns=False, entry=Entry(()), seconds=20)
+    return await accept_invite(code, (), (), Ways("loopback", mdns=False, entry=Entry(())), seconds=20)
 
 
 @pytest.mark.parametrize("who", [True, False, None], ids=["the inviter", "the joiner", "a volunteer"])
