@@ -65,7 +65,10 @@ def use(name: Name, home: Home = None, json: Json = False) -> None:
     with explained_lock(paths):
         use_run(paths, name)
     report({"done": "use", "run": name}, f"the next `sapo run` continues the run {name}", json)
-    unset_others(paths, Checkpoints(paths.checkpoints).newest_record())
+    checkpoint = Checkpoints(paths.checkpoints).newest_record()
+    unset_others(paths, checkpoint)
+    if checkpoint is not None:
+        _name_manifest(paths, checkpoint.manifest_digest)
 
 
 def unset_others(paths: Paths, checkpoint: Checkpoint | None) -> None:
@@ -85,6 +88,19 @@ def unset_others(paths: Paths, checkpoint: Checkpoint | None) -> None:
         set_values(paths.config_file, dict.fromkeys(others))
         listed = ", ".join(f"{name} = {printable(values[name])}" for name in others)
         narrate(f"no longer in config.toml, because it was set for another run: {listed}")
+
+
+def _name_manifest(paths: Paths, digest: str) -> None:
+    """Name a run's manifest in config.toml, and say so, if the joined swarm's would be trained on otherwise."""
+    from sapo_edge.config.layers import read_file, set_values
+    from sapo_edge.swarm.joining.membership import Membership
+    from sapo_edge.tasks.manifest import shipped_name
+
+    swarm = Membership(paths.state).current
+    if swarm is not None and swarm.manifest.hex() != digest and "manifest" not in read_file(paths.config_file):
+        name = shipped_name(digest) or digest
+        set_values(paths.config_file, {"manifest": name})
+        narrate(f"now in config.toml, because the joined swarm trains on {printable(swarm.name)}: manifest = {name}")
 
 
 def _digest(paths: Paths, manifest: str) -> str:

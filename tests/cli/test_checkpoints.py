@@ -22,6 +22,9 @@ from sapo_edge.state.journal import WORKED, Journal
 from sapo_edge.state.lock import StateLock
 from sapo_edge.state.paths import Paths
 from sapo_edge.state.store import Store
+from sapo_edge.swarm.joining.invite import Swarm
+from sapo_edge.swarm.joining.membership import Membership
+from sapo_edge.tasks.manifest import load_manifest
 from tests.cli.conftest import Command, checkpoints, quick
 from tests.cli.inprocess import FakeNode, Invoke, running
 from tests.cli.process import Result, assert_refused, fork
@@ -201,6 +204,24 @@ def test_a_run_goes_on_with_what_it_was_made_with_and_no_other_run_s_end(invoke:
     assert (workspace.settings.rank, workspace.settings.own) == (first.settings["rank"], 5)
     assert read_file(workspace.paths.config_file) == {"own": 5}
     assert invoke("runs", "use", "third", "--home", home).err.count("\n") == 1, "nothing more to say"
+
+
+@pytest.mark.parametrize(
+    ("joined", "values", "said"),
+    [("arithmetic", {"manifest": "starter"}, "manifest = starter"), ("starter", {}, "continues the run first")],
+)
+def test_a_run_goes_on_with_its_tasks_though_another_swarm_was_joined(
+    invoke: Invoke, home: Path, joined: str, values: dict[str, str], said: str
+) -> None:
+    paths = Paths.default(home)
+    invoke("config", "set", "network", "solo", "--home", home)
+    invoke("runs", "new", "--home", home)
+    Membership(paths.state).join(Swarm.of(load_manifest(joined)))
+    assert invoke("runs", "use", "first", "--home", home).err.splitlines()[-1].endswith(said)
+    assert read_file(paths.config_file) == {"network": "solo", **values}
+    first = Checkpoints(paths.checkpoints).newest_record()
+    assert first is not None and open_workspace(home).require_manifest().digest == first.manifest_digest
+    assert invoke("runs", "use", "first", "--home", home).err.count("\n") == 1, "nothing more to say"
 
 
 def test_a_models_name_can_not_move_the_cursor(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

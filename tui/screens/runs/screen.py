@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.app import ComposeResult
@@ -41,8 +40,6 @@ NEW = (
 )
 USE = "A running node finishes its round and stops; then this run goes on from its last checkpoint."
 SHARED = " It was in a swarm. The node works alone now, as the setting network (7) says, and that stays so."
-OWN_SETTINGS = ("manifest", "model", "seed")
-"""Settings that belong to a run: a node refuses to continue it with others."""
 WATCH = "A directory that `sapo experiment` writes to. Nothing in it is changed."
 IN_RUNS = frozenset({"mark", "new", "use", "watch", "view"})
 
@@ -229,24 +226,16 @@ round.
             alone = run.settings.get("network") == "swarm" and self.sapo.launcher.setting("network") == "solo"
             about = USE + (SHARED if alone else "")
             if await self.app.push_screen_wait(Ask(f"Go on with {run.name}?", about)):
-                await self._change("use", run.name, run.settings)
+                await self._change("use", run.name)
 
-    async def _change(self, verb: str, name: str, settings: Mapping[str, Any] | None = None) -> None:
-        """Stop the node after its round, change the run and the settings that belong to it, and start the node."""
+    async def _change(self, verb: str, name: str) -> None:
+        """Stop the node after its round, change the run, and start the node."""
         line = self.query_one(JobLine)
         if await stopped(self.sapo, line):
             job = self.sapo.launcher.job("runs", verb, name)
-            line.begin(job, f"changing to {name}", lambda result: self._changed(name, settings or {}))
+            line.begin(job, f"changing to {name}", lambda result: self._changed(name))
 
-    def _changed(self, name: str, settings: Mapping[str, Any]) -> None:
-        launcher = self.sapo.launcher
-        try:
-            for key in OWN_SETTINGS:
-                if key in settings and settings[key] != launcher.setting(key):
-                    launcher.set(key, None if settings[key] in (None, "") else str(settings[key]))
-        except SapoError as error:
-            self._fail(error)
-            return
+    def _changed(self, name: str) -> None:
         self.query_one(JobLine).say(f"✓ the node starts the run {name}", "good")
         self._compared = ""
         self._load()
