@@ -66,11 +66,13 @@ def test_findings_have_reasons(launcher: ProgramLauncher, model: Path, monkeypat
 
 
 def test_a_joined_swarm_that_trains_on_something_else_is_told(launcher: ProgramLauncher) -> None:
-    assert launcher.swarm_against("arithmetic") == "", "its open swarm is another one"
+    digest = load_manifest("arithmetic").digest
+    assert launcher.swarm_against("arithmetic") == (digest, ""), "its open swarm is another one"
     Membership(launcher.paths.state).join(PRIVATE)
-    assert launcher.swarm_against("arithmetic") == "starter" and launcher.swarm_against("starter") == ""
+    assert launcher.swarm_against("arithmetic") == (digest, "starter")
+    assert launcher.swarm_against("starter") == (STARTER.digest, "")
     launcher.set("network", "solo")
-    assert launcher.swarm_against("arithmetic") == ""
+    assert launcher.swarm_against("arithmetic") == (digest, "")
 
 
 def test_a_start_at_login_is_offered_until_it_is_there_and_not_for_a_trial(
@@ -257,7 +259,7 @@ def test_a_manifest_that_is_gone_leaves_the_settings_and_another_one_to_choose(l
     rows = {row.name: row for row in launcher.settings()}
     assert rows["manifest"].value == "/gone/manifest.toml"
     assert rows["theme"].value == launcher.setting("theme") == "nord"
-    assert launcher.swarm_against("arithmetic") == "starter"
+    assert launcher.swarm_against("arithmetic")[1] == "starter"
     listed = launcher.job("tasks", "list").run().record["manifests"]
     assert "arithmetic" in [row["name"] for row in listed] and not any(row["used"] for row in listed)
     assert "/gone/manifest.toml" in launcher.findings().blocked

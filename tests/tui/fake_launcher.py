@@ -187,6 +187,7 @@ class FakeLauncher:
         printed: what commands print before their reply.
         go: cleared while `findings` and `accept` shall wait.
         elsewhere: values and sources of settings that are not in the file, by name.
+        digests: of manifests, by what names them.
         read: the rounds of each call of `history`.
         experiments: the results of `experiment`, one after the other; the last one stays.
     """
@@ -226,6 +227,7 @@ class FakeLauncher:
         self.looks: list[int | None] = []
         self._values: dict[str, Any] = {}
         self.elsewhere: dict[str, tuple[Any, str]] = {}
+        self.digests = {"starter": MANIFEST_DIGEST}
         self.go = threading.Event()
         self.go.set()
         if running:
@@ -336,8 +338,9 @@ class FakeLauncher:
     def swarm(self) -> real.SwarmCard:
         return self.card
 
-    def swarm_against(self, manifest: str) -> str:
-        return self.joined if self.setting("network") != "solo" and manifest != "starter" else ""
+    def swarm_against(self, manifest: str) -> tuple[str, str]:
+        swarm = self.joined if self.setting("network") != "solo" and manifest != "starter" else ""
+        return self.digests.get(manifest, f"digest of {manifest}"), swarm
 
     def outcome(self) -> real.Outcome:
         self._refuse()

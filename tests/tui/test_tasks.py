@@ -181,10 +181,28 @@ async def test_own_questions_get_a_run_beside_that_on_other_tasks_once_no_comman
         assert launcher.changes == [("manifest", "/q/manifest.toml")]
 
 
+async def test_the_file_that_the_run_trains_on_needs_no_new_run_though_no_setting_names_it(
+    launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # As after `sapo run --manifest FILE`: the list has what was kept of it, under its digest.
+    file = tmp_path / "manifest.toml"
+    file.touch()
+    outcome, launcher.digests[str(file)] = launcher.outcome(), "kept"
+    run = replace(outcome.report.run, manifest="kept")
+    monkeypatch.setattr(launcher, "outcome", lambda: replace(outcome, report=replace(outcome.report, run=run)))
+    launcher.replies["tasks check"] = CHECKED
+    async with running(launcher, (100, 30), ready=opened) as (pilot, app):
+        await give(pilot, app, str(file))
+        await until(pilot, lambda: "no mistakes" in screen(app))
+        await press(pilot, "u", then=lambda: launcher.changes == [("manifest", str(file))])
+        assert "the next node trains on" in text(app, "#job") and launcher.node.asked == []
+
+
 async def test_a_file_that_was_edited_meanwhile_gets_a_new_run_which_no_second_key_calls_off(
     launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mine = {"from": "file", "use": "/q/manifest.toml", "name": "mine", "digest": "before", "tasks": 1, "used": True}
+    mine = {"from": "file", "use": "/q/manifest.toml", "name": "mine", "tasks": 1, "used": True}
+    launcher.digests["/q/manifest.toml"] = "before"
     outcome = launcher.outcome()
     run = replace(outcome.report.run, manifest="before")
     monkeypatch.setattr(launcher, "outcome", lambda: replace(outcome, report=replace(outcome.report, run=run)))
@@ -194,7 +212,7 @@ async def test_a_file_that_was_edited_meanwhile_gets_a_new_run_which_no_second_k
     monkeypatch.setattr(launcher.node, "_end", lambda: None)
     async with running(launcher, (100, 30), ready=attached) as (pilot, app):
         await press(pilot, "9", then=lambda: "/q/manifest.toml" in screen(app))
-        launcher.replies["tasks list"] = JobResult({"manifests": [{**mine, "digest": "after"}]})
+        launcher.digests["/q/manifest.toml"] = "after"
         await press(pilot, "u", then=lambda: isinstance(app.screen, Ask) and "in a new run?" in screen(app))
         await press(pilot, "enter", then=lambda: "finishes its round and saves" in text(app, "#job"))
         await press(pilot, "u", then=lambda: "still under way" in notices(app))
@@ -209,8 +227,7 @@ async def test_a_fresh_home_trains_on_a_file_or_a_listed_manifest_and_in_another
 ) -> None:
     outcome = fresh.outcome()
     run = replace(outcome.report.run, manifest=MANIFEST_DIGEST)
-    listed = [{**row, "digest": MANIFEST_DIGEST if row["used"] else ""} for row in MANIFESTS]
-    fresh.replies |= {"tasks new": WRITTEN, "tasks list": JobResult({"manifests": listed})}
+    fresh.replies["tasks new"] = WRITTEN
     async with running(fresh, (100, 30), ready=with_new) as (pilot, app):
         await press(pilot, "u", then=lambda: fresh.changes == [("manifest", "/q/manifest.toml")])
         manifests = app.screen.query_one("#manifests", OptionList)

@@ -177,8 +177,8 @@ class Launcher(Protocol):
     def swarm(self) -> SwarmCard | None:
         """The swarm that the next node takes part in; None if the settings are invalid. Does not block long."""
 
-    def swarm_against(self, manifest: str) -> str:
-        """The name of the joined swarm if it trains on something else than a manifest; unescaped; "" otherwise."""
+    def swarm_against(self, manifest: str) -> tuple[str, str]:
+        """A manifest's digest (hex), and the unescaped name of the joined swarm if it trains on another; "" if not."""
 
     def outcome(self) -> Outcome:
         """What the run has produced so far, whether a node runs or not."""

@@ -176,13 +176,11 @@ class ProgramLauncher:
             return SwarmCard()
         return SwarmCard(swarm.name, swarm.is_private, swarm.id.hex())
 
-    def swarm_against(self, manifest: str) -> str:
+    def swarm_against(self, manifest: str) -> tuple[str, str]:
         workspace = self._without_manifest()
-        swarm = workspace.membership.current
-        if swarm is None or workspace.is_alone:
-            return ""
         digest = find_manifest(workspace.paths, workspace.membership, manifest).digest
-        return "" if digest == swarm.manifest.hex() else swarm.name
+        swarm = None if workspace.is_alone else workspace.membership.current
+        return digest, "" if swarm is None or digest == swarm.manifest.hex() else swarm.name
 
     def outcome(self) -> Outcome:
         from sapo_edge.control.run_report import read_run_report

@@ -203,16 +203,12 @@ on the highlighted manifest. These are the functions of `sapo tasks`.
         """Train on a manifest; in a new run, if the one that goes on has begun with another."""
         line = self.query_one(JobLine)
         try:
-            # The file may have changed since it was listed.
-            listed = await asyncio.to_thread(self.sapo.launcher.job("tasks", "list").run)
             outcome = await asyncio.to_thread(self.sapo.launcher.outcome)
-            swarm = await asyncio.to_thread(self.sapo.launcher.swarm_against, name)
+            digest, swarm = await asyncio.to_thread(self.sapo.launcher.swarm_against, name)
         except SapoError as error:
             line.fail(error)
             return
         run = outcome.report.run
-        rows = listed.record.get("manifests") or ()
-        digest = next((row.get("digest") for row in rows if row.get("use") == name), None)
         # A head start has no round yet, and belongs to its tasks, too.
         in_new_run = (run.rounds > 0 or bool(run.manifest)) and run.manifest != digest
         about = [*([HAS_RUN] if in_new_run else []), *([ALONE.format(swarm=printable(swarm))] if swarm else [])]
