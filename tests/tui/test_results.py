@@ -185,12 +185,16 @@ async def test_what_a_starting_node_says_makes_no_screen_read_its_files_again(
         assert read[0] == before
 
 
-async def test_while_a_node_starts_rounds_are_counted_from_its_run_not_from_the_one_before(
+async def test_while_a_node_starts_it_is_promised_no_rounds_because_it_has_read_its_settings(
     launcher: FakeLauncher,
 ) -> None:
     async with running(launcher, ready=opened) as (pilot, app):
-        app.state.status = {**app.state.status, "round": 400}
         app.state.standing = Standing.STARTING
+        await press(pilot, "u", then=lambda: "starting: try again when it runs" in text(app, "#job"))
+        assert launcher.changes == []
+        # Another run may have been chosen since the one before.
+        app.state.status = {**app.state.status, "round": 400}
+        app.state.standing = Standing.ENDED
         await press(pilot, "u", then=lambda: launcher.changes == [("rounds", "80")])
 
 

@@ -26,6 +26,7 @@ LOOK_SECONDS = 0.2
 QUESTION = "Restart the node?"
 EXPLANATION = "The node finishes its round, saves, stops, and starts again from there, with:"
 STOPS = "The node is stopping already: try again once it has ended, or runs again."
+STARTS = "the node is starting: try again when it runs"
 REFUSED = "This belongs to the run: the node refuses to continue it with another value."
 
 
@@ -76,7 +77,7 @@ async def stopped(app: SapoApp, line: JobLine) -> bool:
 
         await _ended(app, say)
     if app.state.standing is not Standing.ENDED:
-        line.say("the node is starting: try again when it runs", "bad")
+        line.say(STARTS, "bad")
         return False
     return True
 

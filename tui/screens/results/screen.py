@@ -21,6 +21,7 @@ from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.results.texts import report_text
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.job_line import JobLine
+from sapo_edge.tui.widgets.restart import STARTS
 
 if TYPE_CHECKING:
     from sapo_edge.control.report import Report
@@ -184,9 +185,13 @@ an experiment.
         state, line = self.sapo.state, self.query_one(JobLine)
         if state.standing is Standing.ATTACHED:
             round, limit = state.round, state.status.get("rounds")
-        else:
-            # While a node starts, the round is still that of the run before.
+        elif state.standing is Standing.ENDED:
+            # Another run may have been chosen since: its rounds are those of the outcome.
             round, limit = 0, await asyncio.to_thread(self.sapo.launcher.setting, "rounds")
+        else:
+            # It has read its settings already.
+            line.say(STARTS, "bad")
+            return
         target = max(round, outcome.report.run.rounds, int(limit or 0)) + MORE_ROUNDS
         try:
             await asyncio.to_thread(self.sapo.launcher.set, "rounds", str(target))
