@@ -6,7 +6,7 @@ import asyncio
 from functools import cached_property
 from typing import ClassVar
 
-from textual import on, work
+from textual import getters, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
@@ -64,6 +64,8 @@ only errors. `/` searches the whole log, older files included, and marks matches
     _level = Level.ALL
     _query = _fault = ""
     _reading = False
+    _find_line = getters.query_one(FindLine)
+    _lines = getters.query_one(LogList)
 
     @cached_property
     def reader(self) -> LogReader[Record]:
@@ -227,11 +229,3 @@ only errors. `/` searches the whole log, older files included, and marks matches
             self.notify(f"no match further {'up; Shift+F3 looks further down' if up else 'down; F3 looks further up'}")
         else:
             lines.go(index)
-
-    @property
-    def _find_line(self) -> FindLine:
-        return self.query_one(FindLine)
-
-    @property
-    def _lines(self) -> LogList:
-        return self.query_one(LogList)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
-from textual import on, work
+from textual import getters, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -95,6 +95,7 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
     _next: SwarmCard | None = None
     _keys_for = "", True
     """What decides which keys work: what is pending, and whether anybody is connected."""
+    peers = getters.query_one(PeerList)
 
     def content(self) -> ComposeResult:
         yield Static(id="swarm", markup=False)
@@ -106,10 +107,6 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
 
     def on_mount(self) -> None:
         self.peers.focus()
-
-    @property
-    def peers(self) -> PeerList:
-        return self.query_one(PeerList)
 
     def node_changed(self, change: Change) -> None:
         if not change & (Change.STATUS | Change.STANDING):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
+from textual import getters
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
@@ -43,6 +44,7 @@ class RolloutBrowser(Vertical):
     RolloutBrowser.-searching SearchInput { display: block; }
     RolloutBrowser.-searching FilterBar { display: none; }
     """
+    list = getters.query_one(RolloutList)
 
     def __init__(self, ask: Ask, *, id: str) -> None:
         super().__init__(id=id)
@@ -58,10 +60,6 @@ class RolloutBrowser(Vertical):
             placeholder="text in question or answers: Enter searches, Esc leaves", max_length=MAX_SEARCH, compact=True
         )
         yield RolloutList(id="list")
-
-    @property
-    def list(self) -> RolloutList:
-        return self.query_one(RolloutList)
 
     @property
     def chosen(self) -> Row | None:

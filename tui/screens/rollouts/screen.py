@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import ClassVar
 
-from textual import on, work
+from textual import getters, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
@@ -74,6 +74,8 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
 
     _link: Link | None = None
     _question = ""
+    browser = getters.query_one(RolloutBrowser)
+    detail = getters.query_one(RolloutDetail)
 
     def content(self) -> ComposeResult:
         with ContentSwitcher(initial="browser", id="pages"):
@@ -84,14 +86,6 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
 
     def on_mount(self) -> None:
         self.browser.list.focus()
-
-    @property
-    def browser(self) -> RolloutBrowser:
-        return self.query_one(RolloutBrowser)
-
-    @property
-    def detail(self) -> RolloutDetail:
-        return self.query_one(RolloutDetail)
 
     @property
     def page(self) -> str | None:

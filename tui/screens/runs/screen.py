@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import work
+from textual import getters, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
@@ -80,6 +80,7 @@ round.
         Binding("pagedown", "scroll(0, 1)", "Scroll down", show=False, id="runs.down"),
         Binding("escape", "back", "Back", id="runs.back", tooltip="Back to the runs"),
     ]
+    list = getters.query_one(RunList)
 
     def __init__(self) -> None:
         super().__init__()
@@ -107,10 +108,6 @@ round.
 
     def on_resize(self) -> None:
         self.set_class(self.app.size.width < BOTH or self.app.size.height < 20, "-one")
-
-    @property
-    def list(self) -> RunList:
-        return self.query_one(RunList)
 
     @property
     def in_experiment(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from textual import on, work
+from textual import getters, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
@@ -73,6 +73,7 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
     _node_has: Mapping[str, Any] = {}
     _search = ""
     _advanced = False
+    _list = getters.query_one(SettingList)
 
     def content(self) -> ComposeResult:
         with ContentSwitcher(initial="both", id="parts"):
@@ -244,7 +245,3 @@ ones. `v` lists the settings for research, too; the search (`/`) always finds th
     @work(group="settings-restart")
     async def action_restart(self) -> None:
         await restart(self.sapo, self._pending(), words.RUN)
-
-    @property
-    def _list(self) -> SettingList:
-        return self.query_one("#list", SettingList)
