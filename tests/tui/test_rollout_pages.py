@@ -33,7 +33,7 @@ async def test_no_more_rows_than_the_limit_are_loaded(ask: AsyncMock, monkeypatc
     monkeypatch.setattr("sapo_edge.tui.screens.rollouts.pages.MAX_ROWS", 3 * PAGE)
     pages = RolloutPages(ask)
     while not pages.complete:
-        await pages.older()
+        await pages.load()
     assert len(pages.rows) == 3 * PAGE
 
 
@@ -42,7 +42,7 @@ async def test_a_sparse_search_continues_where_it_stopped(ask: AsyncMock, monkey
     pages = RolloutPages(ask)
     pages.begin(Filter(origin="external"))
     while not pages.complete:
-        await pages.older()
+        await pages.load()
         assert pages.looked or pages.complete
     assert keys(pages) == [(round, place) for round in range(ROUNDS, KEPT_FROM - 1, -1) for place in (5, 4)]
     assert ask.await_count > 10
@@ -58,7 +58,7 @@ async def test_a_reply_to_an_earlier_request_is_ignored(ask: AsyncMock) -> None:
         return reply
 
     pages = RolloutPages(ask_slowly)
-    await pages.older()
+    await pages.load()
     assert pages.rows == [] and not pages.begun
-    await pages.older()
+    await pages.load()
     assert {key[1] for key in keys(pages)} == {4, 5}

@@ -61,7 +61,7 @@ async def test_scrolling_loads_the_rest(tmp_path: Path) -> None:
         assert len(places(screen)) < 140
         while not (screen.browser.pages.complete and rows.cursor == len(rows.rows) - 1):
             await press(pilot, "end", then=lambda: settled(screen))
-        assert screen.browser.chosen is not None and screen.browser.chosen.key == (31, 0)
+        assert screen.browser.list.chosen is not None and screen.browser.list.chosen.key == (31, 0)
         assert places(screen) == [(round, place) for round in range(140, 30, -1) for place in range(EACH - 1, -1, -1)]
         assert "…41 + 3…" in picture(pilot.app)
         await pilot.press("home")
@@ -117,7 +117,7 @@ async def test_filters_narrow_the_list_by_keys_clicks_and_from_another_screen(la
             await pilot.click(f"FilterBar .{name}")
             await until(pilot, lambda name=name, words=words: settled(screen) and words in chip(screen, name))  # type: ignore[misc]
         await pilot.click("FilterBar .search")
-        assert screen.browser.searching
+        assert screen.browser.has_class("-searching")
 
 
 async def test_a_search_looks_through_questions_and_answers(launcher: FakeLauncher) -> None:
@@ -133,7 +133,7 @@ async def test_a_search_looks_through_questions_and_answers(launcher: FakeLaunch
         await pilot.press("slash")
         assert field.value == "MAKES 44."
         await pilot.press(*"never", "escape")
-        assert not screen.browser.searching and screen.browser.pages.filter.search == "MAKES 44."
+        assert not screen.browser.has_class("-searching") and screen.browser.pages.filter.search == "MAKES 44."
         await press(pilot, "slash", *["backspace"] * 9, "enter", then=lambda: len(places(screen)) > 20)
         await pilot.press("slash", *"\x5bbold red\x5d", "enter")
         await until(pilot, lambda: settled(screen) and places(screen) == [HOSTILE_PLACE])
@@ -220,12 +220,12 @@ async def test_one_answer_can_be_read_alone(launcher: FakeLauncher) -> None:
         assert "Question" not in picture(pilot.app) and not screen.query_one(AnswerList).display
         assert screen.detail.chosen is not None and screen.detail.chosen.number == 4
         await read(pilot, screen, "j")
-        assert screen.detail.alone
+        assert screen.detail.has_class("-alone")
         await pilot.press("escape")
         await pilot.pause()
         assert screen.page == "detail" and screen.query_one(AnswerList).display
         await pilot.click(AnswerList, offset=(10, 2), times=2)
-        await until(pilot, lambda: screen.detail.alone)
+        await until(pilot, lambda: screen.detail.has_class("-alone"))
         await pilot.press("v", "escape")
         assert screen.page != "detail"
 
@@ -243,10 +243,10 @@ async def test_the_newest_are_loaded_at_the_top_and_offered_elsewhere(launcher: 
             # Without the scroll bar.
             return [line[:-1] for line in picture(pilot.app).splitlines()[4:20]]
 
-        chosen, seen = screen.browser.chosen, in_sight()
+        chosen, seen = screen.browser.list.chosen, in_sight()
         node.emit(node.finished(42))
         await until(pilot, lambda: "new ones: press g" in picture(pilot.app))
-        assert screen.browser.chosen == chosen and in_sight() == seen
+        assert screen.browser.list.chosen == chosen and in_sight() == seen
         await pilot.click("FilterBar .note")
         await until(pilot, lambda: settled(screen) and places(screen)[0] == (42, 5))
         assert rows.cursor == 0 and "press g" not in picture(pilot.app)
@@ -306,15 +306,15 @@ async def test_the_list_stays_without_a_node_and_is_loaded_again_with_the_next(l
 async def test_list_filters_and_detail_are_kept(launcher: FakeLauncher) -> None:
     async with opened(launcher) as (pilot, screen):
         await pilot.press(*["down"] * 9)
-        kept = screen.browser.chosen
+        kept = screen.browser.list.chosen
         screen.browser.attached()
         await until(pilot, lambda: settled(screen))
-        assert screen.browser.chosen == kept and screen.browser.list.cursor == 9
+        assert screen.browser.list.chosen == kept and screen.browser.list.cursor == 9
         await pilot.press("home")
         await press(pilot, "b", "b", then=lambda: settled(screen) and screen.browser.pages.filter.origin == "external")
         await pilot.press("down", "down", "1", "2")
         assert pilot.app.screen is screen
-        chosen = screen.browser.chosen
+        chosen = screen.browser.list.chosen
         assert screen.browser.list.cursor == 2 and chosen is not None and not chosen.own
         await read(pilot, screen, "enter")
         await pilot.press("down", "3", "2")

@@ -61,14 +61,6 @@ class RolloutBrowser(Vertical):
         )
         yield RolloutList(id="list")
 
-    @property
-    def chosen(self) -> Row | None:
-        return self.list.chosen
-
-    @property
-    def searching(self) -> bool:
-        return self.has_class("-searching")
-
     # The node.
 
     def attached(self) -> None:
@@ -95,11 +87,6 @@ class RolloutBrowser(Vertical):
         else:
             self.list.go(0)
 
-    def move(self, by: int) -> Row | None:
-        before = self.list.cursor
-        self.list.go(before + by)
-        return self.chosen if self.list.cursor != before else None
-
     def begin_search(self) -> None:
         field = self.query_one(SearchInput)
         self.add_class("-searching")
@@ -121,7 +108,7 @@ class RolloutBrowser(Vertical):
 
     def filter(self, filter: Filter, *, keep: bool = False) -> None:
         """Show other rollouts, starting with the newest; or keep the cursor on its rollout."""
-        self._kept = self.chosen if keep else None
+        self._kept = self.list.chosen if keep else None
         self.pages.begin(filter)
         self._has_newer, self._failure = False, None
         self.list.show(self.pages.rows, cursor=0)
@@ -156,7 +143,7 @@ class RolloutBrowser(Vertical):
         self.update_bar()
 
     async def _load_older(self) -> None:
-        await self.pages.older()
+        await self.pages.load()
         cursor = None
         if self._kept is not None:
             cursor, self._kept = self.pages.find(self._kept.key), None
@@ -164,7 +151,7 @@ class RolloutBrowser(Vertical):
 
     async def _load_newest(self) -> None:
         self._has_newer = False
-        await self.pages.newest()
+        await self.pages.load(newest=True)
         self.list.show(self.pages.rows, cursor=0)
 
     def update_bar(self) -> None:

@@ -106,10 +106,6 @@ class RolloutDetail(Vertical, can_focus=True):
     def chosen(self) -> Reply | None:
         return self.answers[self._chosen] if self.answers else None
 
-    @property
-    def alone(self) -> bool:
-        return self.has_class("-alone")
-
     def expect(self, row: Row, distinct: str) -> None:
         """Show what is known until the node has sent it; the `distinct` part of the question stays when it scrolls."""
         self.row = row

@@ -102,7 +102,7 @@ class RolloutPages:
         self.begin(Filter())
 
     def begin(self, filter: Filter) -> None:
-        """Forget all rows; `older` loads the newest ones."""
+        """Forget all rows; `load` begins with the newest ones."""
         self._turn += 1
         self.filter = filter
         self.rows: list[Row] = []
@@ -113,13 +113,9 @@ class RolloutPages:
     def find(self, key: Key) -> int | None:
         return next((index for index, row in enumerate(self.rows) if row.key == key), None)
 
-    async def older(self) -> None:
-        await self._load(self._next, self.rows)
-
-    async def newest(self) -> None:
-        await self._load(None, [])
-
-    async def _load(self, before: Key | None, above: list[Row]) -> None:
+    async def load(self, *, newest: bool = False) -> None:
+        """Load older rows, or the newest ones in place of all."""
+        before, above = (None, []) if newest else (self._next, self.rows)
         params = self.filter.params() | ({} if before is None else {"before": list(before)})
         turn = self._turn
         reply = await self._ask("rollouts", params)

@@ -113,7 +113,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         if not self.has_widgets:
             return True
         if action in IN_LIST:
-            return self.page == "browser" and not self.browser.searching
+            return self.page == "browser" and not self.browser.has_class("-searching")
         if action in IN_DETAIL:
             return self.page == "detail"
         if action == "back":
@@ -122,7 +122,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
 
     @on(CursorList.Opened)
     def action_open(self) -> None:
-        if self.browser.chosen is None:
+        if self.browser.list.chosen is None:
             return
         self.query_one("#pages", ContentSwitcher).current = "detail"
         self.detail.focus()
@@ -130,13 +130,16 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         self._show()
 
     def action_back(self) -> None:
-        if self.detail.alone:
+        if self.detail.has_class("-alone"):
             self.detail.remove_class("-alone")
         else:
             self._to_list()
 
     def action_neighbour(self, by: int) -> None:
-        if self.browser.move(by) is not None:
+        rows = self.browser.list
+        before = rows.cursor
+        rows.go(before + by)
+        if rows.cursor != before:
             self._show()
         else:
             self.notify("this is the last one" if by > 0 else "this is the newest one", timeout=2)
@@ -190,11 +193,11 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
             await self.sapo.ask_both(self._question)
 
     def action_entry(self) -> None:
-        current, row = self.browser.pages.filter, self.browser.chosen
+        current, row = self.browser.pages.filter, self.browser.list.chosen
         self.browser.filter(replace(current, entry="" if current.entry or row is None else row.entry))
 
     def action_author(self) -> None:
-        current, row = self.browser.pages.filter, self.browser.chosen
+        current, row = self.browser.pages.filter, self.browser.list.chosen
         author, name = ("", "") if current.author or row is None else (row.author, row.name)
         self.browser.filter(replace(current, author=author, name=name))
 
@@ -210,7 +213,7 @@ of the answers; `v` or Enter shows one answer alone. Tab goes to question and an
         self.refresh_bindings()
 
     def _show(self) -> None:
-        row = self.browser.chosen
+        row = self.browser.list.chosen
         assert row is not None
         self._question = ""
         self.detail.expect(row, self.browser.list.distinct(row))
