@@ -19,10 +19,12 @@ from textual.pilot import Pilot
 from textual.widgets import Static, TextArea
 
 from sapo_edge import events
+from sapo_edge.control.client import ControlClient, connect
 from sapo_edge.control.protocol import claim_socket_path
 from sapo_edge.errors import BackendError, ExitCode
 from sapo_edge.node.background import Ended
 from sapo_edge.plain import format_time
+from sapo_edge.state.paths import Paths
 from sapo_edge.tui.app import SapoApp
 from sapo_edge.tui.look import themes
 from sapo_edge.tui.look.terminal import ASCII, SMALLEST
@@ -260,18 +262,18 @@ async def test_ctrl_c_copies_selected_text_and_quits_without_any(launcher: FakeL
 
 
 async def test_a_lost_node_is_found_again(launcher: FakeLauncher, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    found, opened = threading.Event(), link.Link.open
+    found = threading.Event()
     found.set()
 
-    def late(self: link.Link) -> None:
+    def late(paths: Paths, timeout: float) -> ControlClient:
         assert found.wait(10)
-        opened(self)
+        return connect(paths, timeout)
 
-    monkeypatch.setattr(link.Link, "open", late)
+    monkeypatch.setattr(link, "connect", late)
     # A node drops a client that was suspended; that is no crash.
     async with following(launcher) as (pilot, app):
         first = app.keeper.link
-        assert first is not None and first._events is not None
+        assert first is not None
         found.clear()
         first._events.close()
         await until(pilot, lambda: "looking for a node" in text(app, "#head"))

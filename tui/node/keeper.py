@@ -149,10 +149,8 @@ class Keeper:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(gone.set, context=context)
 
-        link = Link(self._launcher.paths, on_event, on_end)
-        await asyncio.to_thread(link.open)
-        self.link = link
-        return link, gone
+        self.link = await asyncio.to_thread(Link, self._launcher.paths, on_event, on_end)
+        return self.link, gone
 
     async def _follow(self, link: Link, gone: asyncio.Event) -> Ended | None:
         """Show the node until it has gone; return how it ended, or None if its process still runs."""

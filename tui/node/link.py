@@ -24,37 +24,31 @@ OPEN_SECONDS = 3.0
 class Link:
     """Two connections to one node: one for events, one for requests. Urgent requests open another.
 
-    A thread calls `on_event` with each event, and `on_end` once the node has ended or has dropped this client.
+    Connecting blocks. A thread calls `on_event` with each event, and `on_end` once the node has ended or has dropped
+    this client.
+
+    Attributes:
+        status, settings, history: of the node when it was connected to.
+
+    Raises:
+        NoNodeError: if no node answers.
+        ControlError: if it is of another version, or has too many clients.
     """
 
     def __init__(self, paths: Paths, on_event: Callable[[events.Event], None], on_end: Callable[[], None]) -> None:
         self._paths = paths
         self._on_event = on_event
         self._on_end = on_end
-        self._requests: ControlClient | None = None
-        self._events: ControlClient | None = None
         self._urgent: set[ControlClient] = set()
         self._lock = threading.Lock()
-        self.history = History()
-        self.status: Mapping[str, Any] = {}
-        self.settings: Mapping[str, Any] = {}
-
-    def open(self) -> None:
-        """Connect, and read status, settings and history. Blocks.
-
-        Raises:
-            NoNodeError: if no node answers.
-            ControlError: if it is of another version, or has too many clients.
-        """
         with contextlib.ExitStack() as stack:
-            requests = stack.enter_context(connect(self._paths, OPEN_SECONDS))
-            subscription = stack.enter_context(connect(self._paths, OPEN_SECONDS))
+            self._requests = stack.enter_context(connect(self._paths, OPEN_SECONDS))
+            self._events = stack.enter_context(connect(self._paths, OPEN_SECONDS))
             # Subscribe first, so that nothing is missed while the history is read. History ignores a round it knows.
-            subscription.subscribe()
-            self.status = requests.request("status")
-            self.settings = requests.request("settings")["all"]
-            self.history = History.from_reply(requests.request("history", {"points": MAX_POINTS}))
-            self._requests, self._events = requests, subscription
+            self._events.subscribe()
+            self.status: Mapping[str, Any] = self._requests.request("status")
+            self.settings: Mapping[str, Any] = self._requests.request("settings")["all"]
+            self.history = History.from_reply(self._requests.request("history", {"points": MAX_POINTS}))
             stack.pop_all()
 
     def follow(self) -> None:
@@ -68,8 +62,7 @@ class Link:
     def close(self) -> None:
         """Close the connections; can be called from any thread, and more than once."""
         for client in (self._requests, self._events, *self._urgent.copy()):
-            if client is not None:
-                client.close()
+            client.close()
 
     def _request_urgently(self, method: str, params: Mapping[str, Any] | None, timeout: float) -> Any:
         """Send a request over a connection of its own: a node answers those of one connection one by one."""
@@ -82,7 +75,6 @@ class Link:
                 self._urgent.discard(client)
 
     def _request(self, method: str, params: Mapping[str, Any] | None, timeout: float) -> Any:
-        assert self._requests is not None
         deadline = time.monotonic() + timeout
         if not self._lock.acquire(timeout=timeout):
             raise NoNodeError("the node doesn't answer", "it is still busy with an earlier request; try again later")
@@ -92,7 +84,6 @@ class Link:
             self._lock.release()
 
     def _read_events(self) -> None:
-        assert self._events is not None
         with contextlib.suppress(SapoError):
             for fields in self._events.events():
                 with contextlib.suppress(ValueError):
