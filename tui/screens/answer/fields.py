@@ -35,9 +35,6 @@ class AnswerFields(TextArea):
         Binding("escape", "screen.back", "Leave", id="answer.leave"),
     ]
 
-    class Submitted(Message):
-        """The user submits the answers."""
-
     class PasteRejected(Message):
         """Pasted text was not accepted, or only in part."""
 
@@ -71,10 +68,10 @@ class AnswerFields(TextArea):
             # TextArea would split a line; the binding decides instead.
             event.prevent_default()
 
-    def action_next(self) -> None:
+    async def action_next(self) -> None:
         row, lines = self.cursor_location[0], self.document.lines
         if not lines[row].strip() or row + 1 == MAX_ANSWERS:
-            self.post_message(self.Submitted())
+            await self.run_action("screen.submit")
         elif row + 1 < len(lines):
             self.move_cursor((row + 1, len(lines[row + 1])))
         else:

@@ -180,7 +180,6 @@ Nothing is sent before you **submit** (Enter on an empty line, or Ctrl+S). **Nex
             return
         self._draw_question(typing=False)
 
-    @on(AnswerFields.Submitted)
     def action_submit(self) -> None:
         if self._stage != "typing" or self._question is None:
             return

@@ -9,7 +9,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.events import Key, Paste
-from textual.message import Message
 from textual.widgets import Static, TextArea
 
 from sapo_edge.plain import counted, printable
@@ -37,17 +36,10 @@ class AskBox(TextArea):
     AskBox:focus { border: round $primary; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "submit", "Ask", id="chat.submit"),
+        Binding("enter", "screen.submit", "Ask", id="chat.submit"),
         Binding("escape", "screen.back", "Other keys", id="chat.leave"),
         Binding("ctrl+j,shift+enter", "newline", "New line", show=False, id="chat.newline"),
     ]
-
-    class Asked(Message):
-        """The user entered a question."""
-
-        def __init__(self, text: str) -> None:
-            super().__init__()
-            self.text = text
 
     def __init__(self, *, id: str) -> None:
         super().__init__(
@@ -79,10 +71,6 @@ class AskBox(TextArea):
         event.stop()
         text = printable(event.text.replace("\r\n", "\n").replace("\r", "\n"), lines=True)
         self._put_in(text[: max(0, 2 * MAX_QUESTION - len(self.text) + len(self.selected_text))])
-
-    def action_submit(self) -> None:
-        if text := self.text.strip():
-            self.post_message(self.Asked(text))
 
     def action_newline(self) -> None:
         self._put_in("\n")

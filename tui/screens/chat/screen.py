@@ -125,17 +125,20 @@ work, such as `y` for a question like those in training; `e` or Enter returns to
     def on_resize(self, event: Resize) -> None:
         self.set_class(event.size.width < STACKED_BELOW, "-stacked")
 
-    def on_ask_box_asked(self, event: AskBox.Asked) -> None:
+    def action_submit(self) -> None:
+        box, options = self.query_one(AskBox), self.query_one(AskOptions)
+        text = box.text.strip()
+        if not text:
+            return
         if self._answering is not None:
             self.notify("one question at a time: wait for the answer, or stop it with Esc", markup=False)
             return
-        if len(event.text) > MAX_QUESTION:
-            problem = f"the question has {len(event.text)} characters"
+        if len(text) > MAX_QUESTION:
+            problem = f"the question has {len(text)} characters"
             self.sapo.show_error(ConfigError(problem, f"shorten it to {MAX_QUESTION}"))
             return
-        self.query_one(AskBox).remember(event.text)
-        options = self.query_one(AskOptions)
-        self._start(event.text, as_task=options.as_task, temperature=options.temperature)
+        box.remember(text)
+        self._start(text, as_task=options.as_task, temperature=options.temperature)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
