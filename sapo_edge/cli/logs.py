@@ -20,7 +20,7 @@ from sapo_edge.errors import ConfigError
 from sapo_edge.events import VERSION, from_dict
 from sapo_edge.plain import format_time, narrate, printable
 from sapo_edge.state.log_reader import LogReader
-from sapo_edge.state.logs import LEVELS
+from sapo_edge.state.logs import LEVELS, is_shown
 from sapo_edge.state.paths import Paths
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ def _events(paths: Paths, lines: int, level: str, *, follow: bool) -> Iterator[M
         asked = MAX_LINES if lines and level in ("warning", "error") else lines
         count = client.subscribe(asked, progress=level == "debug")
         events = client.events() if count or follow else iter(())
-        yield from deque((event for event in islice(events, count) if _is_shown(_level(event), level)), maxlen=lines)
+        yield from deque((event for event in islice(events, count) if is_shown(_level(event), level)), maxlen=lines)
         if follow:
-            yield from (event for event in events if _is_shown(_level(event), level))
+            yield from (event for event in events if is_shown(_level(event), level))
 
 
 def parse_since(text: str, now: float) -> float:
@@ -100,17 +100,12 @@ def records(paths: Paths, *, lines: int | None, since: float, level: str, follow
         new = [record for record in reader.records if record.place > last]
         last = new[-1].place if new else last
         late = (record for record in new if record.time is None or record.time >= since)
-        shown = [record for record in late if _is_shown(record.level, level)]
+        shown = [record for record in late if is_shown(record.level, level)]
         yield from shown if lines is None else shown[len(shown) - min(lines, len(shown)) :]
         if not follow:
             return
         lines = None
         time.sleep(_FOLLOW_SECONDS)
-
-
-def _is_shown(level: str, lowest: str) -> bool:
-    # A record without a level may be the rest of an error.
-    return not level or LEVELS.index(level) >= LEVELS.index(lowest)
 
 
 def _level(event: Mapping[str, Any]) -> str:

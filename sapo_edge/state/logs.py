@@ -87,6 +87,11 @@ class _LogFile(RotatingFileHandler):
             sys.stderr.write(f"can't write to the log {self.baseFilename}: {sys.exc_info()[1]}\n")
 
 
+def is_shown(level: str, lowest: str) -> bool:
+    """Whether a record has at least a level. One without a level always does: it may be the rest of an error."""
+    return not level or LEVELS.index(level) >= LEVELS.index(lowest)
+
+
 def configure(file: Path | None = None) -> None:
     """Set up logging; a second call replaces the first.
 

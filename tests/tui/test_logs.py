@@ -17,8 +17,9 @@ from textual.widgets import Input
 from sapo_edge import events
 from sapo_edge.errors import StateError
 from sapo_edge.state.log_reader import MAX_FILE_BYTES, LogReader
+from sapo_edge.state.logs import LEVELS, is_shown
 from sapo_edge.tui.app import SapoApp
-from sapo_edge.tui.node.records import MAX_TEXT, Level, Record, parse_record
+from sapo_edge.tui.node.records import MAX_TEXT, Record, parse_record
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.logs.list import LogList
 from sapo_edge.tui.screens.logs.screen import Logs
@@ -123,7 +124,7 @@ def test_a_record_keeps_its_further_lines_and_its_level_and_is_harmless(path: Pa
     assert record.matches("zerodivisionerror") and record.matches("care.py") and not record.matches("nothing")
     record = parse_record((0, 0), event_line(events.Notice(level="warning", text=HOSTILE)).encode())
     assert record.level == "warning" and "\x1b" not in record.text and "\\x1b[31m[bold]boo" in record.text
-    assert Level.WARNINGS.admits(record) and not Level.ERRORS.admits(record) and Level.ALL.admits(record)
+    assert [level for level in LEVELS if is_shown(record.level, level)] == ["debug", "info", "warning"]
 
 
 def test_records_keep_their_place_when_the_files_rotate(path: Path, reader: LogReader[Record]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from sapo_edge import events
@@ -67,18 +66,6 @@ class Record:
     def local_time(self, form: str) -> str:
         """The time in this machine's time zone, as `time.strftime` formats it; "" if unknown."""
         return "" if self.time is None else time.strftime(form, time.localtime(self.time))
-
-
-class Level(StrEnum):
-    """Which records are shown."""
-
-    ALL = "all"
-    WARNINGS = "warnings and errors"
-    ERRORS = "errors"
-
-    def admits(self, record: Record) -> bool:
-        """Whether a record is shown. One without a level always is: it may be the rest of an error."""
-        return self is Level.ALL or record.level in ("", "error") or (self, record.level) == (Level.WARNINGS, "warning")
 
 
 def parse_record(place: Place, data: bytes) -> Record:

@@ -17,12 +17,15 @@ from textual.widgets import Input, Static
 from sapo_edge.errors import SapoError
 from sapo_edge.plain import printable
 from sapo_edge.state.log_reader import LogReader
-from sapo_edge.tui.node.records import Level, Record, parse_record
+from sapo_edge.state.logs import is_shown
+from sapo_edge.tui.node.records import Record, parse_record
 from sapo_edge.tui.node.state import Standing
 from sapo_edge.tui.screens.logs.list import LogList, whole_text
 from sapo_edge.tui.screens.view import Change, View
 from sapo_edge.tui.widgets.inputs import FindLine
 
+SHOWN = {"debug": "", "warning": "warnings and errors", "error": "errors"}
+"""What is shown, by its lowest level; "" is all."""
 POLL_SECONDS = 1.0
 """Seconds between two looks at the files."""
 
@@ -61,7 +64,7 @@ only errors. `/` searches the whole log, older files included, and marks matches
 `Shift+F3` further down.
 """
 
-    _level = Level.ALL
+    _level = "debug"
     _query = _fault = ""
     _reading = False
     _find_line = getters.query_one(FindLine)
@@ -111,15 +114,15 @@ only errors. `/` searches the whole log, older files included, and marks matches
             self._show_records()
 
     def _show_records(self, *, keep_view: bool = True) -> None:
-        records = [record for record in self.reader.records if self._level.admits(record)]
+        records = [record for record in self.reader.records if is_shown(record.level, self._level)]
         self._lines.show(records, keep_view=keep_view)
         self._update_frame()
 
     @on(LogList.Moved)
     def _update_frame(self) -> None:
         """Show the record under the cursor; say in the frame what is listed, or in the list why nothing is."""
-        lines, record = self._lines, self._lines.chosen
-        title = ["Log" if self._level is Level.ALL else f"Log: {self._level}"]
+        lines, record, shown = self._lines, self._lines.chosen, SHOWN[self._level]
+        title = [f"Log: {shown}" if shown else "Log"]
         if self._query:
             title.append(f"search: {self._query}")
         if self._find_line.is_open:
@@ -135,8 +138,8 @@ only errors. `/` searches the whole log, older files included, and marks matches
         self.query_one("#record").scroll_home(animate=False)
 
     def _why_empty(self) -> str:
-        if self.reader.exists and self._level is not Level.ALL:
-            return f"The log has no {self._level.replace(' and ', ' or ')}.\n\nl shows other levels."
+        if self.reader.exists and (shown := SHOWN[self._level]):
+            return f"The log has no {shown.replace(' and ', ' or ')}.\n\nl shows other levels."
         if self.sapo.state.standing is Standing.STARTING and not self.reader.exists:
             lines = "\n".join(f"  {printable(line)}" for line in self.sapo.keeper.lines[-12:])
             return f"A node is starting; it writes the log once the model is loaded.\n\n{lines}"
@@ -160,7 +163,7 @@ only errors. `/` searches the whole log, older files included, and marks matches
         self._lines.action_end(by)
 
     def action_level(self) -> None:
-        levels = list(Level)
+        levels = list(SHOWN)
         self._level = levels[(levels.index(self._level) + 1) % len(levels)]
         self._show_records(keep_view=False)
 
