@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from textual import work
@@ -50,7 +51,7 @@ class JobLine(Static):
         job: Job,
         doing: str,
         done: Callable[[JobResult], None],
-        show: Callable[[Mapping[str, Any]], None] | None = None,
+        show: Callable[[Mapping[str, Any]], None] = lambda record: None,
     ) -> None:
         """Run a command, unless one runs; `show` gets each object that it prints, `done` its result if it succeeds."""
         if self._job is not None:
@@ -59,14 +60,8 @@ class JobLine(Static):
         self._tick()
         self._timer.resume()
         self.screen.refresh_bindings()
-        app = self.app
-
-        def told(record: Mapping[str, Any]) -> None:
-            if show is not None:
-                app.call_from_thread(show, record)
-
         try:
-            result = await asyncio.to_thread(job.run, told)
+            result = await asyncio.to_thread(job.run, partial(self.app.call_from_thread, show))
         except SapoError as error:
             self._job = None
             self.fail(error)
@@ -74,9 +69,8 @@ class JobLine(Static):
             self._job = None
             self.say("")
             done(result)
-        if self._job is None:
-            # `done` may have begun the next one.
-            self._timer.pause()
+        # If `done` began the next one, that has not started yet.
+        self._timer.pause()
         self.screen.refresh_bindings()
 
     def stop(self) -> None:

@@ -191,9 +191,7 @@ class SwarmChange(WorkDialog):
         yield JobLine(id="doing")
 
     def begin(self, *arguments: str, text: str = "") -> None:
-        line = self.query_one(JobLine)
-        if not line.busy:
-            line.begin(self._launcher.job("swarm", *arguments, text=text), self.doing, self._done)
+        self.query_one(JobLine).begin(self._launcher.job("swarm", *arguments, text=text), self.doing, self._done)
 
     def _done(self, result: JobResult) -> None:
         self._take_part("left" not in result.record)

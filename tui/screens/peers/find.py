@@ -85,9 +85,8 @@ anything is joined. `*` marks the one that this machine is in. Members that can'
         self.action_search()
 
     def action_search(self) -> None:
-        line = self.query_one(JobLine)
-        if not line.busy:
-            line.begin(self._launcher.job("swarm", "find"), "looking for swarms", self._searched, self._show)
+        job = self._launcher.job("swarm", "find")
+        self.query_one(JobLine).begin(job, "looking for swarms", self._searched, self._show)
 
     def _show(self, record: Mapping[str, Any]) -> None:
         options = self.query_one(OptionList)
