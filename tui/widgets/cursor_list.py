@@ -79,13 +79,6 @@ class CursorList(Generic[Item], ScrollView, can_focus=True):
     class Opened(Message):
         """The current row was opened."""
 
-    class HeadClicked(Message):
-        """The title of a column was clicked."""
-
-        def __init__(self, key: str) -> None:
-            super().__init__()
-            self.key = key
-
     rows: Sequence[Item] = ()
     cursor = 0
     _empty = ""
@@ -99,6 +92,9 @@ class CursorList(Generic[Item], ScrollView, can_focus=True):
 
     def title(self, column: Column) -> str:
         return column.title
+
+    def sort_by(self, key: str) -> None:
+        """The title of a column was clicked: a list that can be sorted does so."""
 
     @property
     def rows_in_sight(self) -> int:
@@ -216,7 +212,7 @@ class CursorList(Generic[Item], ScrollView, can_focus=True):
             left = 2
             for column, wide in self.fitting():
                 if left <= offset.x < left + wide + 1:
-                    self.post_message(self.HeadClicked(column.key))
+                    self.sort_by(column.key)
                 left += wide + 1
             return
         index = self.first_in_sight + offset.y - 1

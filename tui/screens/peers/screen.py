@@ -167,9 +167,6 @@ Click a column's title to sort by it, and again to reverse the order; `o` and `O
         elif self._next is not None and self.sapo.state.standing is not Standing.ATTACHED:
             self.notify(f"The next node: {card_text(self._next)}.", markup=False)
 
-    def on_cursor_list_head_clicked(self, message: CursorList.HeadClicked) -> None:
-        self.peers.sort_by(message.key)
-
     def on_resize(self) -> None:
         self.call_after_refresh(self._show_details)
 
