@@ -9,7 +9,6 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Click
-from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Static
@@ -37,9 +36,6 @@ class OneOf(Widget, can_focus=True):
     ]
 
     value: reactive[str] = reactive("", init=False)
-
-    class Changed(Message):
-        """Another option was chosen."""
 
     def __init__(self, options: Mapping[str, str], value: str, *, id: str) -> None:
         super().__init__(id=id)
@@ -71,7 +67,6 @@ class OneOf(Widget, can_focus=True):
 
     def watch_value(self) -> None:
         self._mark()
-        self.post_message(self.Changed())
 
     def action_move(self, steps: int) -> None:
         values = list(self._options)

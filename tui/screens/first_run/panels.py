@@ -105,7 +105,7 @@ class Company(Vertical):
         yield Fact("Never", Static(id="never", markup=False))
 
     def on_mount(self) -> None:
-        self.explain()
+        self.watch(self.query_one(OneOf), "value", self.explain)
 
     def on_resize(self) -> None:
         self.explain()
@@ -136,7 +136,6 @@ class Company(Vertical):
         self.query_one(Input).focus()
         self.call_after_refresh(self.query_one("#wrong").scroll_visible, animate=False)
 
-    @on(OneOf.Changed)
     def explain(self) -> None:
         network, roomy = self.network, is_roomy(self)
         self.set_class(roomy, "-roomy")

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any, ClassVar
 
 from rich.text import Text
-from textual import on, work
+from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal, Vertical, VerticalScroll
@@ -161,7 +161,7 @@ offered where a service manager answers, and not for a run of so many rounds.
         for name, title in titles.items():
             self.query_one(f"#{name}").border_title = title
         self.query_one("#busy").tooltip = "while other programs need most of the processor"
-        self._follow()
+        self.watch(self.query_one(OneOf), "value", self._follow)
         self.action_look()
 
     def action_look(self) -> None:
@@ -232,7 +232,6 @@ offered where a service manager answers, and not for a run of so many rounds.
         limit = f"at most {threads}" if threads else "automatic,"
         return f"cores: {limit} of {self._cores}" if self._cores else f"cores: {limit.rstrip(',')}"
 
-    @on(OneOf.Changed)
     def _follow(self) -> None:
         self.query_one(Plan).follow(self.query_one(Company).network)
 
