@@ -259,25 +259,14 @@ class HolePunch(DCUtRProtocol):  # type: ignore[misc] # libp2p is not followed
         try:
             if not may_punch(parse_address(f"{plain}/p2p/{peer_id}")):
                 return
+            network = self.host.get_network()
+            dial = network.dial_addr_as_responder if as_responder else network.dial_addr
             with trio.fail_after(self.dial_timeout):
-                if as_responder:
-                    await self._answer_punch(peer_id, Multiaddr(plain), source)
-                else:
-                    await self.host.get_network().dial_addr(Multiaddr(plain), peer_id, source)
+                await dial(Multiaddr(plain), peer_id, source)
         except FAILED:
             return
         if await self._verify_direct_connection(peer_id):
             self._direct_connections.add(peer_id)
-
-    async def _answer_punch(self, peer_id: ID, addr: Multiaddr, source: tuple[str, int] | None) -> None:
-        """Dial as the responder. The library's `dial_addr_as_responder` encrypts twice in a private swarm."""
-        network = self.host.get_network()
-        transport = network.transport_manager.transport_for_dialing(addr)
-        target = Multiaddr(f"{addr}/p2p/{peer_id}")
-        raw = await (transport.dial_with_source(target, source) if source else transport.dial(target))
-        muxed = await network.upgrade_inbound_raw_conn(raw, target)
-        if muxed.peer_id != peer_id:
-            await muxed.close()
 
     async def _close_relayed_conns_after_grace(self, peer_id: ID, grace: float = RELAYED_STAYS) -> None:
         await super()._close_relayed_conns_after_grace(peer_id, grace)

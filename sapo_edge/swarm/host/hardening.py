@@ -19,11 +19,13 @@ from libp2p.abc import IHost, IMuxedConn, INetConn, INetStream, INetwork, INotif
 from libp2p.exceptions import ParseError
 from libp2p.io.abc import ReadWriteCloser
 from libp2p.io.exceptions import IOException
+from libp2p.network import swarm as swarm_module
 from libp2p.network.connection.exceptions import RawConnError
 from libp2p.network.connection.raw_connection import RawConnection
 from libp2p.network.exceptions import SwarmException
 from libp2p.peer.id import ID
 from libp2p.protocol_muxer import multiselect_communicator
+from libp2p.security.pnet.protector import new_protected_conn
 from libp2p.security.pnet.psk_conn import PskConn
 from libp2p.stream_muxer.exceptions import MuxedConnError, MuxedStreamError
 from libp2p.stream_muxer.yamux import yamux as yamux_module
@@ -258,11 +260,15 @@ def bound_negotiations() -> None:
     multiselect_communicator.read_delim = read_line
 
 
-def locate_private_connections() -> None:
-    """Say of a private swarm's connections where they lead, and whether through a relay. The library's `PskConn` leaves
-    out its base's constructor, so that this fails, and addresses that the peer claims take the place of its own."""
+def mend_private_connections() -> None:
+    """Say of a private swarm's connections where they lead, and encrypt them once.
+
+    The library's `PskConn` leaves out its base's constructor, so that it knows no address, and addresses that the peer
+    claims take the place of its own. And what the library dials as the responder, for a hole punch, it encrypts twice.
+    """
     PskConn.get_transport_addresses = lambda protected: protected._conn.get_transport_addresses()
     PskConn.get_connection_type = lambda protected: protected._conn.get_connection_type()
+    swarm_module.new_protected_conn = lambda raw, psk: raw if isinstance(raw, PskConn) else new_protected_conn(raw, psk)
 
 
 def use_own_muxer(host: IHost) -> None:

@@ -29,7 +29,7 @@ from sapo_edge.swarm.host.hardening import (
     contain_streams,
     contain_tasks,
     end_upgrades,
-    locate_private_connections,
+    mend_private_connections,
     safe_yamux,
     use_own_muxer,
 )
@@ -103,7 +103,7 @@ def make_host(
         resource_manager=_streams_only(),
     )
     bound_negotiations()
-    locate_private_connections()
+    mend_private_connections()
     use_own_muxer(host)
     end_upgrades(host)
     network = host.get_network()

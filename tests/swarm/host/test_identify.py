@@ -78,7 +78,7 @@ async def test_what_a_peer_says_is_bounded_and_forgotten_when_it_leaves() -> Non
         assert not victim.tally.faults and REFUSED not in victim.tally.counts
 
 
-@fails_without("swarm/host/host.py", "    locate_private_connections()\n")
+@fails_without("swarm/host/host.py", "    mend_private_connections()\n")
 @pytest.mark.parametrize("psk", [None, bytes(range(32))], ids=["open", "private"])
 @in_trio()
 async def test_a_connection_leads_where_its_socket_does_whatever_the_peer_says(

@@ -127,7 +127,7 @@ async def lab(
         yield hop, hosts
 
 
-@fails_without("swarm/host/host.py", "    locate_private_connections()\n")
+@fails_without("swarm/host/host.py", "    mend_private_connections()\n")
 @pytest.mark.parametrize("psk", [None, bytes(range(32))], ids=["open", "private"])
 @in_trio()
 async def test_no_member_relays_for_who_comes_through_a_relay(psk: bytes | None) -> None:
