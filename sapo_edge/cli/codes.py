@@ -12,7 +12,7 @@ from sapo_edge.plain import narrate, table
 
 if TYPE_CHECKING:
     from sapo_edge.library.workspace import Workspace
-    from sapo_edge.swarm.addresses import Address, Listen
+    from sapo_edge.swarm.addresses import Address
     from sapo_edge.swarm.codes.code import Code
     from sapo_edge.swarm.codes.reaching import Ways
 
@@ -67,11 +67,11 @@ def accept(text: str, addresses: Sequence[str], at: Sequence[str], workspace: Wo
 
 def _ways(workspace: Workspace) -> Ways:
     """How a side of a code looks for the other one, as the settings say."""
+    from sapo_edge.swarm.addresses import listen_of
     from sapo_edge.swarm.codes.reaching import Ways
 
     settings = workspace.settings
-    listen: Listen = "loopback" if settings.listen == "loopback" else "all"
-    return Ways(listen, settings.mdns == "on", workspace.entry(), workspace.maps_port)
+    return Ways(listen_of(settings.listen), settings.mdns == "on", workspace.entry(), workspace.maps_port)
 
 
 def _where_alone(nearby: bool, elsewhere: bool, is_announced: bool) -> str:

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 from sapo_edge.config.settings import Settings
 from sapo_edge.doctor.check import Check, Status
-from sapo_edge.swarm.addresses import LOWEST_PORT, Listen, LocalNetworks, find_local_networks, may_dial_port
+from sapo_edge.swarm.addresses import (
+    LOWEST_PORT,
+    Listen,
+    LocalNetworks,
+    find_local_networks,
+    listen_of,
+    may_dial_port,
+)
 from sapo_edge.swarm.router.ports import try_port
 
 if TYPE_CHECKING:
@@ -33,7 +40,7 @@ def examine_network(settings: Settings, swarm: Swarm, *, node_runs: bool) -> lis
 
     `node_runs`: whether a node of this state directory is running and uses the port.
     """
-    listen: Listen = "loopback" if settings.listen == "loopback" else "all"
+    listen = listen_of(settings.listen)
     networks = find_local_networks(listen)
     checks = [_network(networks, listen), _port(settings.port, node_runs)]
     if settings.mdns == "on":

@@ -190,6 +190,7 @@ def open_transport(
     swarm = workspace.swarm
     if swarm is None or workspace.is_alone:
         return Solo(), None
+    from sapo_edge.swarm.addresses import listen_of
     from sapo_edge.swarm.config import SwarmConfig
     from sapo_edge.swarm.joining.identity import Identity
     from sapo_edge.swarm.judging.admission import Admission
@@ -205,7 +206,7 @@ def open_transport(
         psk=swarm.key,
         bootstrap=(*settings.addresses, *swarm.bootstrap),
         port=settings.port,
-        listen="loopback" if settings.listen == "loopback" else "all",
+        listen=listen_of(settings.listen),
         mdns=settings.mdns == "on",
         contacts=workspace.contacts,
         map_port=workspace.maps_port,

@@ -95,6 +95,11 @@ def host_address(host: str, port: int, peer_id: str) -> Address:
         return parse_address(f"/dns/{host}/tcp/{port}/p2p/{peer_id}")
 
 
+def listen_of(setting: str) -> Listen:
+    """On which interfaces to listen, by the setting `listen`."""
+    return "loopback" if setting == "loopback" else "all"
+
+
 def may_dial_port(port: int) -> bool:
     """Whether to dial a TCP port that a peer may name, and so whether a node is reached at it; 443 is for relays."""
     return port == 443 or LOWEST_PORT <= port < 65536
